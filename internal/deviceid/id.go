@@ -41,23 +41,16 @@ const (
 
 // ID is a parsed device id. It is comparable. Fields that its form does not use are zero.
 type ID struct {
-	Form Form
-	// UUID is the UUID of the GPU or MIG device, in lower case after its prefix. Only FormBare has no prefix.
-	UUID string
-	// BusID is the PCI address in the form of gpu.Device.PCIBusID.
-	BusID string
-	// Index is the N of nvidiaN and /dev/nvidiaN, or NVML's index.
-	Index uint32
-	// Instance and Compute are NVML's ids of the GPU and compute instance. For FormMIGIndex, Instance is the index of
-	// the MIG device.
-	Instance, Compute uint32
-	// Profile and Start are the GPU instance's profile and first memory slice. They are set for FormPlaced.
-	Profile string
-	Start   uint32
-	// Replica is the number after "::" or "vgpu"; empty for a whole device.
-	Replica string
-	// Text is the whole id, for FormUnknown and FormClaim.
-	Text string
+	Form     Form
+	UUID     string // of the GPU or MIG device, in lower case after its prefix; only FormBare has no prefix
+	BusID    string // PCI address in the form of gpu.Device.PCIBusID
+	Index    uint32 // the N of nvidiaN and /dev/nvidiaN, or NVML's index
+	Instance uint32 // NVML's id of the GPU instance; for FormMIGIndex, the index of the MIG device
+	Compute  uint32 // NVML's id of the compute instance
+	Profile  string // profile of the GPU instance, for FormPlaced
+	Start    uint32 // first memory slice of the GPU instance, for FormPlaced
+	Replica  string // the number after "::" or "vgpu"; empty for a whole device
+	Text     string // the whole id, for FormUnknown and FormClaim
 }
 
 // Parse parses a device id of a kubelet. It never fails: an invalid id has the form FormUnknown and keeps its text.

@@ -112,19 +112,16 @@ func (r *ReadRequest) WantsProcesses(row int) bool {
 
 // A Batch is the result of one Read. The collector owns it, and resets and reuses it for every Read.
 type Batch struct {
-	// Samples holds the newest sample of each field and row.
-	Samples []Sample
+	Samples []Sample // the newest sample of each field and row
 	// Trails holds every sample since the previous Read of the session, for fields with Field.AllSamples. Samples of
 	// one field and row are in the order of their times. The first Read also reports older samples that the engine
 	// still has.
 	Trails []Sample
 	// XIDs holds the XIDs since the previous Read of the session. XIDs of one entity are in the order in which the
 	// engine received them. The first Read may repeat XIDs of earlier sessions.
-	XIDs []XID
-	// XIDsRepeat means that XIDs may repeat ones that earlier Reads of this session returned.
-	XIDsRepeat bool
-	// WithoutXID lists the rows for which the engine explicitly reports that no XID has occurred.
-	WithoutXID []int
+	XIDs       []XID
+	XIDsRepeat bool  // XIDs may repeat ones that earlier Reads of this session returned
+	WithoutXID []int // rows for which the engine explicitly reports that no XID has occurred
 
 	Faults    []Fault
 	Processes []Process
@@ -196,7 +193,7 @@ type XID struct {
 	// InstanceID is the GPU instance that reported the XID (Device.InstanceID). It is valid only if OnInstance is set.
 	InstanceID uint32
 	OnInstance bool
-	// Switch is the driver's number of an NVSwitch: 3 for nvidia-nvswitch3. It is valid only if OnSwitch is set. An SXID
+	// Switch is the number of an NVSwitch: 3 for nvidia-nvswitch3. It is valid only if OnSwitch is set. An SXID
 	// has no Row and no PCIBusID, and its Detail has only the severity and the link.
 	Switch   uint32
 	OnSwitch bool

@@ -9,6 +9,7 @@
 package process
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
@@ -39,59 +40,33 @@ func podsIn(path string) []string {
 		if segment == "" || segment == ".." {
 			continue
 		}
-		if isDelegated(segment) {
+		if delegated.MatchString(segment) {
 			break
 		}
 		// containerd with cgroupfs on a systemd node: "<pod's slice>:cri-containerd:<id>".
 		name, _, joined := strings.Cut(segment, ":")
-		uid := podOf(name)
-		if uid != "" && (below || joined && strings.HasPrefix(name, "kubepods")) {
-			uids = append(uids, uid)
+		if m := pod.FindStringSubmatch(name); m != nil && (below || joined && strings.HasPrefix(name, "kubepods")) {
+			if uid := strings.ReplaceAll(m[1]+m[2], "_", "-"); IsPodUID(uid) {
+				uids = append(uids, uid)
+			}
 		}
-		below = isKubelet(name) || below && isClass(name)
+		below = kubelet.MatchString(name) || below && class.MatchString(name)
 	}
 	return uids
 }
 
-// isKubelet reports whether a segment is the cgroup of all pods: "kubepods" with the cgroupfs driver, "kubepods.slice"
-// with systemd, or "<root>-kubepods.slice" below another root.
-func isKubelet(segment string) bool {
-	return segment == "kubepods" || segment == "kubepods.slice" || strings.HasSuffix(segment, "-kubepods.slice")
-}
-
-// isClass reports whether a segment is the cgroup of a QoS class.
-func isClass(segment string) bool {
-	name, _ := strings.CutSuffix(segment, ".slice")
-	return name == "burstable" || strings.HasSuffix(name, "kubepods-burstable") ||
-		name == "besteffort" || strings.HasSuffix(name, "kubepods-besteffort")
-}
-
-// isDelegated reports whether a segment is the cgroup of a user session or batch job, below which its user may create
-// cgroups.
-func isDelegated(segment string) bool {
-	return segment == "user.slice" || strings.HasPrefix(segment, "user@") ||
-		segment == "slurm" || strings.HasPrefix(segment, "slurm_") || strings.HasSuffix(segment, "slurmstepd.scope") ||
-		segment == "pbs_jobs.service"
-}
-
-// podOf returns the UID in the name of a pod's cgroup: "pod<uid>" with the cgroupfs driver, "kubepods-burstable-pod<uid
-// with _ for ->.slice" with systemd.
-func podOf(segment string) string {
-	uid, cgroupfs := strings.CutPrefix(segment, "pod")
-	if name, ok := strings.CutSuffix(segment, ".slice"); ok {
-		at := strings.LastIndex(name, "-pod")
-		if at < 0 {
-			return ""
-		}
-		uid = strings.ReplaceAll(name[at+len("-pod"):], "_", "-")
-	} else if !cgroupfs {
-		return ""
-	}
-	if !IsPodUID(uid) {
-		return ""
-	}
-	return uid
-}
+var (
+	// kubelet matches the cgroup of all pods: "kubepods" with the cgroupfs driver, "kubepods.slice" with systemd, or
+	// "<root>-kubepods.slice" below another root.
+	kubelet = regexp.MustCompile(`^(kubepods|(.*-)?kubepods\.slice)$`)
+	// class matches the cgroup of a QoS class.
+	class = regexp.MustCompile(`^(.*kubepods-)?(burstable|besteffort)(\.slice)?$`)
+	// delegated matches the cgroup of a user session or batch job, below which its user may create cgroups.
+	delegated = regexp.MustCompile(`^(user\.slice|user@.*|slurm|slurm_.*|.*slurmstepd\.scope|pbs_jobs\.service)$`)
+	// pod matches the cgroup of a pod: "pod<uid>" with the cgroupfs driver, "kubepods-burstable-pod<uid with _ for
+	// ->.slice" with systemd.
+	pod = regexp.MustCompile(`^(?:pod([0-9a-f-]+)|.*-pod([0-9a-f_-]+)\.slice)$`)
+)
 
 // IsPodUID reports whether s is a pod UID as the kubelet writes it: a UUID in lower case, or 32 hexadecimal digits for
 // a static pod.

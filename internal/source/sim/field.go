@@ -168,8 +168,9 @@ var ruleNeeds = map[string]func(input) bool{
 var levelNames = map[string]int{
 	"graphics": levelGraphics, "sm": levelSM, "occupancy": levelOccupancy, "tensor": levelTensor, "dram": levelDRAM,
 	"fp64": levelFP64, "fp32": levelFP32, "fp16": levelFP16, "integer": levelInteger, "encoder": levelEncoder,
-	"decoder": levelDecoder, "jpeg": levelJPEG, "flow": levelFlow, "pcie-tx": levelPCIeTx, "pcie-rx": levelPCIeRx,
-	"nvlink-tx": levelNVLinkTx, "nvlink-rx": levelNVLinkRx, "capped": levelCapped,
+	"decoder": levelDecoder, "memory": levelMemory, "pcie-tx": levelPCIeTx, "pcie-rx": levelPCIeRx,
+	"nvlink-tx": levelNVLinkTx, "nvlink-rx": levelNVLinkRx, "capped": levelCapped, "temp": levelTemp,
+	"memory-temp": levelMemoryTemp,
 }
 
 // numbers and texts map words in data/fields.csv to values of a row.
@@ -180,8 +181,8 @@ var (
 		"level": func(v input) float64 { return v.sum() * v.x },
 		// A level in whole percent.
 		"percent": func(v input) float64 { return math.Round(v.sum() * 100) },
-		// The sum of levels in bytes per second.
-		"rate": func(v input) float64 { return math.Floor(v.sum() * v.part) },
+		// The sum of levels, such as rates in bytes per second, that a link or switch has its part of.
+		"floor": func(v input) float64 { return math.Floor(v.sum() * v.part) },
 		// The same for one of the GPU's links.
 		"link-rate": func(v input) float64 { return math.Floor(v.sum() / float64(v.board.NVLink.Links)) },
 		// The integral of a level, in units of 1/x.
@@ -198,12 +199,11 @@ var (
 		"throttle-time": func(v input) float64 { return float64(v.gpu.throttledFor(int64(v.x), v.world.at)) },
 		// The fraction of time for which a CPU or core is busy.
 		"cpu-busy":            func(v input) float64 { return v.cpuBusy() * v.x },
-		"device-count":        func(v input) float64 { return v.world.present() },
+		"device-count":        func(v input) float64 { return float64(v.world.present) },
 		"cuda-driver-version": func(v input) float64 { return float64(v.world.node.CUDA) },
 		"nvml-index":          func(v input) float64 { return float64(v.dev.NVMLIndex) },
 		"minor-number":        func(v input) float64 { return float64(v.dev.Minor) },
 		"mig-mode":            func(v input) float64 { return truth(v.gpu.partitioned) },
-		"mig-max-slices":      func(input) float64 { return computeSlices },
 		"sm-clock":            func(v input) float64 { return v.clock(1) },
 		"memory-clock": func(v input) float64 {
 			return v.whenBusy(v.board.Clocks.Memory, v.board.Clocks.MemoryIdle)
@@ -216,14 +216,12 @@ var (
 			return float64(reasonMask(&v.track.now) | v.gpu.scripted(v.world.at))
 		},
 		"pstate":       func(v input) float64 { return v.whenBusy(0, float64(v.board.IdleState)) },
-		"gpu-temp":     func(v input) float64 { return math.Floor(v.track.now[levelTemp]) },
 		"gpu-temp-max": func(v input) float64 { return v.board.Temperature.Operating },
 		"gpu-temp-limit": func(v input) float64 {
 			return v.board.Temperature.Operating - math.Floor(v.track.now[levelTemp])
 		},
 		"slowdown-temp":   func(v input) float64 { return v.board.Temperature.Slowdown },
 		"shutdown-temp":   func(v input) float64 { return v.board.Temperature.Shutdown },
-		"memory-temp":     func(v input) float64 { return math.Floor(v.track.now[levelMemoryTemp]) },
 		"memory-temp-max": func(v input) float64 { return v.board.Temperature.MemoryOperating },
 		"fan-speed":       func(v input) float64 { return math.Floor(30 + 70*max(0, v.track.now[levelTemp]-50)/50) },
 		"power-usage":     func(v input) float64 { return milli(v.track.now[levelPower]) },
@@ -245,18 +243,14 @@ var (
 		},
 		"fb-total":      func(v input) float64 { return float64(v.total) },
 		"fb-free":       func(v input) float64 { return float64(v.total-v.reserved) - v.memoryUsed() },
-		"fb-used":       func(v input) float64 { return v.memoryUsed() },
 		"fb-used-ratio": func(v input) float64 { return v.memoryUsed() / float64(v.total-v.reserved) },
 		"fb-reserved":   func(v input) float64 { return float64(v.reserved) },
 		// Retired pages and remapped rows: none on most GPUs.
 		"rows-remapped":      func(v input) float64 { return truth(mix(v.key^3)%16 == 0) },
 		"switch-temperature": func(v input) float64 { return 38 + 12*v.busyness() + 3*uniform(v.key, 1) },
-		"fabric-state":       func(v input) float64 { return catalog.FabricSuccess * truth(v.inFabric()) },
-		"fabric-summary":     func(v input) float64 { return fabricHealthy * truth(v.inFabric()) },
-		"fabric-clique":      func(v input) float64 { return rackClique * truth(v.world.node.Rack > 0) },
-		"fabric-mask":        func(v input) float64 { return fabricUnharmed * truth(v.world.node.Rack > 0) },
-		"c2c-links":          func(v input) float64 { return float64(v.board.C2C) },
-		"c2c-bandwidth":      func(v input) float64 { return float64(v.board.C2C) * 90e9 },
+		"in-fabric":          func(v input) float64 { return v.x * truth(v.inFabric()) },
+		"in-rack":            func(v input) float64 { return v.x * truth(v.world.node.Rack > 0) },
+		"c2c":                func(v input) float64 { return v.x * float64(v.board.C2C) },
 		"card-width":         func(v input) float64 { return float64(cmp.Or(v.card.Active, v.card.Width)) },
 		"card-width-max":     func(v input) float64 { return float64(v.card.Width) },
 		"card-speed":         func(v input) float64 { return float64(v.card.Speed) },
@@ -286,12 +280,6 @@ var (
 			return uuid("", keyOf(v.world.seed/v.world.node.Rack, "fabric "+v.world.node.Name))
 		},
 	}
-)
-
-const (
-	fabricHealthy  = 1      // NVML_GPU_FABRIC_HEALTH_SUMMARY_*
-	fabricUnharmed = 0x51aa // NVML_GPU_FABRIC_HEALTH_MASK_*: every part is known and healthy
-	rackClique     = 32766  // clique of a rack with a single partition
 )
 
 // inFabric reports whether the GPU registers with a fabric. GPUs since Hopper do, unless they are only connected to a
@@ -334,14 +322,6 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// present returns the number of GPUs that are bound to the driver.
-func (w *world) present() (n float64) {
-	for i := range w.gpus {
-		n += truth(!w.gpus[i].gone)
-	}
-	return n
 }
 
 // milli rounds to thousandths, as the driver does with power.

@@ -65,7 +65,7 @@ func (s *Session) readHealth(b *gpu.Batch, now int64) {
 	if s.plan.Health == 0 {
 		return
 	}
-	byField := map[int][]finding{} // by row: findings that follow from the samples
+	byField := make([][]finding, len(s.views)) // by row: findings that follow from the samples
 	for i := range b.Samples {
 		x := &b.Samples[i]
 		if n, ok := x.Value.Int64(); ok && s.views[x.Row].dev.Entity.Kind == gpu.KindGPU {

@@ -42,7 +42,6 @@ type cell struct {
 	integer    bool // an integer in the catalog's unit
 	factor     float64
 	whole      bool // an integer in the plan's unit
-	events     func(s *Session, c *cell, b *gpu.Batch, from, to int64)
 	faults     []*fault
 	trailed    int64      // time of the latest sample of its trail
 	interval   int64      // for fields that are sampled less often than the plan is read
@@ -111,11 +110,6 @@ func (s *Session) newCell(row, field int) cell {
 	}
 	c.integer = known && entry.Type == catalog.Integer
 	c.whole = c.integer && entry.Unit == f.Unit
-	if c.base == catalog.XIDErrors {
-		c.events = xidEvents
-	} else if f.AllSamples {
-		c.events = reasonEvents
-	}
 	for i := range s.world.faults {
 		x := &s.world.faults[i]
 		if _, changes := x.unitOf(f.ID, c.base); changes && x.on(v.dev) {
@@ -236,8 +230,10 @@ func (s *Session) readOwn(c *cell, b *gpu.Batch, now int64) {
 	switch {
 	case c.rule.isEmpty():
 		b.Fail(c.row, c.field, c.err)
-	case c.events != nil:
-		c.events(s, c, b, s.last, now)
+	case c.base == catalog.XIDErrors:
+		s.readXIDs(c, b, now)
+	case s.plan.Fields[c.field].AllSamples:
+		s.readReasons(c, b, now)
 	case c.interval > 0:
 		if c.kept.Time == 0 || now-c.kept.Time >= c.interval || now < c.kept.Time {
 			c.kept = gpu.Sample{Value: s.value(c), Time: now}
@@ -285,41 +281,43 @@ func (s *Session) value(c *cell) gpu.Value {
 	return v
 }
 
-// xidEvents appends the XIDs since the previous Read, oldest first. If there was none since Open, the first Read
-// appends the latest one from before.
-func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
+// readXIDs appends the XIDs since the previous Read, oldest first. If there was none since Open, the first Read appends
+// the latest one from before.
+func (s *Session) readXIDs(c *cell, b *gpu.Batch, now int64) {
 	var past []gpu.XID
 	for f := range s.world.faultsOf(faultXID) {
 		if !f.seenBy("engine") || !f.on(s.views[c.row].dev) {
 			continue
 		}
 		for i, xid := range f.XIDs {
-			if at := f.occurs(i); at <= to {
+			if at := f.occurs(i); at <= now {
 				past = append(past, gpu.XID{Row: c.row, Code: xid, ID: at, Time: at})
 			}
 		}
 	}
 	slices.SortStableFunc(past, func(a, b gpu.XID) int { return cmp.Compare(a.Time, b.Time) })
-	old := len(past)
-	for old > 0 && past[old-1].Time > from {
-		old--
+	fresh := slices.IndexFunc(past, func(x gpu.XID) bool { return x.Time > s.last })
+	switch {
+	case fresh >= 0:
+		past = past[fresh:]
+	case s.wasRead:
+		past = nil
+	default:
+		past = past[max(len(past)-1, 0):]
 	}
-	if !s.wasRead && old > 0 && old == len(past) {
-		old--
-	}
-	b.XIDs = append(b.XIDs, past[old:]...)
+	b.XIDs = append(b.XIDs, past...)
 }
 
-// reasonEvents appends the current clock event reasons, and every change since the previous Read.
-func reasonEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
-	if to < from { // the clock was set back
+// readReasons appends the current clock event reasons, and every change since the previous Read.
+func (s *Session) readReasons(c *cell, b *gpu.Batch, now int64) {
+	if now < s.last { // the clock was set back
 		c.trailed = 0
 	}
 	g := s.views[c.row].gpu
-	for _, at := range g.reasonEdges(from, to) {
+	for _, at := range g.reasonEdges(s.last, now) {
 		c.trail(b, gpu.Int(g.reasonsAt(at)), at)
 	}
-	b.AddAt(c.row, c.field, s.value(c), to)
+	b.AddAt(c.row, c.field, s.value(c), now)
 }
 
 // readProcesses reports the processes of the requested rows like NVML: memory in bytes and, outside of MIG, utilization

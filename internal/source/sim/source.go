@@ -28,19 +28,12 @@ const DefaultNode = "demo"
 
 // Options configure a Source. The zero value simulates the default node with seed 0, starting now, without faults.
 type Options struct {
-	// Node is the name of one of Nodes. If empty, it is DefaultNode.
-	Node string
-	// Model, if not nil, is simulated instead of Node.
-	Model *Node
-	// Seed determines all random values.
-	Seed uint64
-	// Now is the clock. Nil means time.Now. If the clock goes back, the simulation starts again.
-	Now func() time.Time
-	// Start is the start of the simulation: of its counters and of the scenario's times. Zero means the time at which
-	// New is called.
-	Start time.Time
-	// Scenario holds the faults of the node. Nil means none.
-	Scenario *Scenario
+	Node     string           // one of Nodes; empty means DefaultNode
+	Model    *Node            // simulated instead of Node, if not nil
+	Seed     uint64           // determines all random values
+	Now      func() time.Time // nil means time.Now; if the clock goes back, the simulation starts again
+	Start    time.Time        // of the counters and the scenario's times; zero means the time of the call of New
+	Scenario *Scenario        // faults of the node; nil means none
 }
 
 // A Source simulates one node. It may be opened any number of times, and is safe for concurrent use by its sessions.

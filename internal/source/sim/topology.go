@@ -94,16 +94,8 @@ func busID(first, n uint32) string {
 	return gpu.BusID(bus>>8, bus&0xff, 0, 0)
 }
 
-// A deviceRef identifies a device of a node in node and scenario files:
-//
-//	3            GPU 3
-//	6/9          the GPU instance of GPU 6 with NVML's id 9
-//	nvlink 0/4   link 4 of GPU 0
-//	nvswitch 1   switch 1
-//	nvswitch 1/7 link 7 of switch 1
-//	cpu 0        CPU 0
-//	core 12      core 12
-//	connectx 2   ConnectX card 2
+// A deviceRef identifies a device of a node in node and scenario files, in one of the deviceForms. Instances have the
+// IDs of NVML.
 type deviceRef struct {
 	kind gpu.Kind
 	of   gpu.Kind // the parent's kind, for links and instances
@@ -111,7 +103,6 @@ type deviceRef struct {
 	sub  uint32   // the ID of the instance or link
 }
 
-// deviceForms lists the forms of a deviceRef, for errors.
 const deviceForms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" ` +
 	`or "connectx 2"`
 

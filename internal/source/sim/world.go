@@ -28,8 +28,6 @@ const (
 	levelInteger
 	levelEncoder
 	levelDecoder
-	levelJPEG
-	levelFlow
 	ratioCount
 
 	levelMemory = iota - 1 // MiB in use
@@ -137,6 +135,7 @@ type world struct {
 
 	applied  int   // number of relayouts applied
 	bindings int   // number of times that GPUs were bound or unbound
+	present  int   // number of GPUs that are bound
 	t0, t1   int64 // the current segment
 	at       int64 // the current time
 	resets   int   // number of calls of reset
@@ -345,7 +344,7 @@ func (w *world) advance(t int64) {
 
 // evaluate sets all current values for a time within the current segment.
 func (w *world) evaluate(t int64) {
-	w.at, w.bindings = t, 0
+	w.at, w.bindings, w.present = t, 0, len(w.gpus)
 	seconds := w.seconds()
 	x := float64(t-w.t0) / float64(w.t1-w.t0)
 	w.fabric = track{}
@@ -363,6 +362,7 @@ func (w *world) evaluate(t int64) {
 				g.gone = g.gone || f.within(t)
 			}
 		}
+		w.present -= int(truth(g.gone))
 	}
 }
 
