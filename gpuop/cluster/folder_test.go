@@ -3,7 +3,7 @@ package cluster_test
 import (
 	"errors"
 	"fmt"
-	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,72 +14,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
-
-// gathered maps names of must-gather.sh's files to their contents.
-var gathered = map[string]string{
-	"cluster_policy.yaml": `apiVersion: nvidia.com/v1
-kind: ClusterPolicy
-metadata: {name: cluster-policy, creationTimestamp: "2026-09-01T08:00:00Z"}
-status: {state: ready, namespace: gpu-operator}
-`,
-	"gpu_operator_pod.yaml": `apiVersion: v1
-kind: Pod
-metadata: {name: gpu-operator-1, namespace: gpu-operator, labels: {app: gpu-operator}}
-spec: {nodeName: cpu-1, containers: [{name: gpu-operator, image: op, env: [{name: A, value: b}]}]}
-`,
-	"gpu_operand_pods.yaml": `apiVersion: v1
-kind: List
-items:
-- apiVersion: v1
-  kind: Pod
-  metadata: {name: gpu-operator-1, namespace: gpu-operator, labels: {app: gpu-operator}}
-  spec: {nodeName: cpu-1, containers: [{name: gpu-operator, image: op}]}
-- apiVersion: v1
-  kind: Pod
-  metadata: {name: plugin, namespace: gpu-operator}
-  spec: {nodeName: gpu-1, containers: [{name: plugin, image: plugin}]}
-  status: {phase: Running, startTime: "2026-09-01T11:00:00Z"}
-`,
-	"gpu_operand_ds.yaml": "apiVersion: v1\nkind: List\nitems: []\n",
-	"gpu_nodes.descr": `Name:               gpu-1
-Roles:              <none>
-Labels:             nvidia.com/gpu.present=true
-                    nvidia.com/gpu.count=8
-Annotations:        nvidia.com/gpu-driver-upgrade-enabled: true
-CreationTimestamp:  Tue, 01 Sep 2026 08:00:00 +0000
-Taints:             nvidia.com/gpu=present:NoSchedule
-Unschedulable:      false
-Conditions:
-  Type             Status  LastHeartbeatTime                 LastTransitionTime                Reason         Message
-  ----             ------  -----------------                 ------------------                ------         -------
-  Ready            False   Tue, 01 Sep 2026 12:00:00 +0000   Tue, 01 Sep 2026 08:05:00 +0000   KubeletNotReady   container runtime is down
-Capacity:
-  cpu:             64
-  nvidia.com/gpu:  8
-Allocatable:
-  cpu:             64
-  nvidia.com/gpu:  7
-System Info:
-  Machine ID:                 x
-  Kernel Version:             6.8.0-60-generic
-  OS Image:                   Ubuntu 22.04.5 LTS
-  Operating System:           linux
-  Architecture:               amd64
-  Container Runtime Version:  containerd://2.1.4
-  Kubelet Version:            v1.34.2
-Non-terminated Pods:          (0 in total)
-Events:              <none>
-
-
-Name:               gpu-2
-Labels:             nvidia.com/gpu.present=true
-Unschedulable:      true
-Capacity:
-  nvidia.com/gpu:  8
-`,
-	"must-gather.log":  "not: {read\n",
-	"gpu_nodes.status": "NAME STATUS\n",
-}
 
 var all = []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.ConfigMaps}
 
@@ -93,8 +27,18 @@ func readFolder(t *testing.T, files map[string]string) *cluster.State {
 	return s
 }
 
+// gathered returns the files in testdata/must-gather, which are as must-gather.sh writes them.
+func gathered(t testing.TB) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, path := range folder.Files(t, "testdata", "must-gather", "*") {
+		files[filepath.Base(path)] = folder.Read(t, path)
+	}
+	return files
+}
+
 func TestMustGatherIsPartial(t *testing.T) {
-	s := readFolder(t, gathered)
+	s := readFolder(t, gathered(t))
 	if want := []string{"gpu-operator/gpu-operator-1", "gpu-operator/plugin"}; !cmp.Equal(want, podNames(s)) {
 		t.Errorf("pods = %v, want %v without duplicates", podNames(s), want)
 	}
@@ -128,6 +72,7 @@ func TestMustGatherIsPartial(t *testing.T) {
 }
 
 func TestIncompleteFolder(t *testing.T) {
+	gathered := gathered(t)
 	for name, c := range map[string]struct {
 		files map[string]string
 		kind  cluster.Kind
@@ -178,7 +123,7 @@ func TestUnusableFolder(t *testing.T) {
 }
 
 func FuzzFolder(f *testing.F) {
-	for _, text := range gathered {
+	for _, text := range gathered(f) {
 		f.Add(text)
 	}
 	f.Add(`{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"a"}}]}`)
@@ -202,7 +147,7 @@ func FuzzFolder(f *testing.F) {
 
 // Read reads the logs of driver pods, including the log from before a restart, and no other logs.
 func TestMustGatherHasDriverLogs(t *testing.T) {
-	files := maps.Clone(gathered)
+	files := gathered(t)
 	files["gpu_operand_pod_nvidia-driver-daemonset-414.92.1-0-abcde.previous.log"] = "Could not resolve Linux kernel version\n"
 	files["gpu_operand_pod_nvidia-driver-daemonset-414.92.1-0-abcde.log"] = "Resolving Linux kernel version...\n"
 	files["gpu_operand_pod_gpu-feature-discovery-abcde.log"] = "nothing\n"
