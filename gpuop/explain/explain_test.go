@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -49,54 +50,21 @@ func TestGlossaryIsWellFormed(t *testing.T) {
 	}
 }
 
-// TestWordsThatUsersSee looks up words from clusters, their files and articles. Each must have an entry with a meaning
-// and a source.
+// TestWordsThatUsersSee looks up the words in testdata/words.txt. Each must have an entry with a meaning and a source.
 func TestWordsThatUsersSee(t *testing.T) {
-	for row, list := range map[string]string{
-		"driver":           "driver; nvidia.com/gpu-driver-upgrade-enabled; nvidia.com/gpu-driver-upgrade-state",
-		"sharing":          "vGPU; MIG; time-slicing; nvidia.com/vgpu.present; nvidia.com/vgpu.host-driver-version; nvidia.com/vgpu.host-driver-branch",
-		"GPUDirect":        "GPUDirect RDMA; GPUDirect Storage; GDS; GDRCopy; GDR Copy; nvidia-fs-ready; gdrcopy-ready; nvidia-peermem-ready; mofed-ready",
-		"sandbox":          "sandbox workloads; nvidia.com/gpu.workload.config; container; vm-passthrough; vm-vgpu; nvidia.com/gpu.workload.config=vm-vgpu",
-		"repository":       "ClusterPolicy; NVIDIADriver; GPUCluster; ready; notReady; ignored",
-		"node dump":        "nvidia.com/gpu.deploy.container-toolkit=true; nvidia.com/gpu.deploy.dcgm=true; nvidia.com/gpu.deploy.dcgm-exporter=true; nvidia.com/gpu.deploy.device-plugin=true; nvidia.com/gpu.deploy.driver=true; nvidia.com/gpu.deploy.gpu-feature-discovery=true; nvidia.com/gpu.deploy.node-status-exporter=true; nvidia.com/gpu.deploy.operator-validator=true; nvidia.com/gpu.present=true",
-		"vectorAdd":        "vectorAdd; cuda-vectoradd; Test PASSED",
-		"custom resources": "validator; dcgm-exporter",
-		"concurrency":      "MPS; CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-		"resources":        "nvidia.com/gpu; nvidia.com/gpu.shared",
-		"config file":      "flags.migStrategy; flags.failOnInitError; flags.nvidiaDriverRoot; flags.plugin.passDeviceSpecs; flags.plugin.deviceListStrategy; flags.plugin.deviceIDStrategy; mpsRoot",
-		"plugin chart":     "nvdp; config.map; config.default; config-manager; nvidia.com/device-plugin.config",
-		"time-slicing API": "timeSlicing; shared; renameByDefault; failRequestsGreaterThanOne; resources; replicas; sharing.mps; devices",
-		"labels":           "nvidia.com/gpu.replicas; nvidia.com/gpu.product; nvidia.com/gpu.sharing-strategy; -SHARED; NVIDIA-A100-SXM4-80GB-SHARED; Tesla-T4-SHARED",
-		"proof":            "nvidia-smi; UnexpectedAdmissionError",
-		"components":       "nvidia-container-toolkit; node-feature-discovery; gpu-feature-discovery; mig-manager; nvidia-device-plugin; dcgm exporter; GFD; NFD",
-		"MIG configs":      "all-disabled; all-1g.10gb; all-2g.20gb; all-3g.40gb; all-7g.80gb; all-balanced; all-enabled; all-1g.5gb.me; nvidia.com/mig.config; nvidia.com/mig.config=all-1g.10gb",
-		"states":           "pending; rebooting; success; failed; WITH_REBOOT; mig-parted; nvidia-mig-manager",
-		"CUDA":             "libcuda; NVML; CUDA Driver API; nvidia.com/cuda.driver-version.full; nvidia.com/cuda.runtime-version.full",
-		"runtime":          "nvidia-container-runtime; nvidia-container-runtime-hook; libnvidia-container; NVIDIA_VISIBLE_DEVICES; daemon.json; nvidia-ctk; CDI; RuntimeClass; nvidia-cdi; nvidia-legacy; 99-nvidia.toml",
-		"gates":            "nvidia.com/gpu.present; feature.node.kubernetes.io/pci-10de.present; feature.node.kubernetes.io/pci-0302_10de.present; feature.node.kubernetes.io/pci-0300_10de.present",
-		"validations":      "driver-ready; toolkit-ready; cuda-ready; plugin-ready",
-		"scheduling":       "must be an integer",
-		"clouds":           "EKS; AWS; AKS; Azure; GKE; GCP; gke-no-default-nvidia-gpu-device-plugin",
-		"pods":             "CrashLoopBackOff; Init:0/1; Init:2/4; ImagePullBackOff; FailedCreatePodSandBox; FailedCreate; ContainerCreating; OOMKilled",
-		"XIDs":             "XID 79; xid=79; Xid: 48",
-		"taints":           "taint; toleration; DESIRED 0; FailedScheduling",
-		"deploy labels":    "nvidia.com/gpu.deploy.operands; nvidia.com/gpu.deploy.client; nvidia.com/gpu.deploy.mig-manager; paused-for-mig-change; paused-for-driver-upgrade",
-		"upgrade":          "upgrade-required; cordon-required; wait-for-jobs-required; pod-deletion-required; drain-required; node-maintenance-required; post-maintenance-required; pod-restart-required; validation-required; uncordon-required; upgrade-done; upgrade-failed",
-		"MIG":              "1g.10gb+me; all-1g.10gb.me; nvidia.com/mig-1g.10gb.me; 1c.3g.20gb; MIG-INVALID; NVIDIA-A100-SXM4-40GB-MIG-INVALID; default-mig-parted-config; device-filter; mig-configs; mig-enabled; mig-devices; nvidia.com/mig.strategy; nvidia.com/mig.capable; nvidia.com/mps.capable; nvidia.com/mig-1g.5gb.shared; nvidia.com/mig-3g.20gb.slices.gi",
-		"exporter":         "DCGM_EXPORTER_LISTEN; DCGM_EXPORTER_KUBERNETES; DCGM_EXPORTER_COLLECTORS; NODE_NAME; DCGM_REMOTE_HOSTENGINE_INFO; DCGM_HPC_JOB_MAPPING_DIR; DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS; DCGM_EXPORTER_CONFIGMAP_DATA",
-		"environment":      "MIG_STRATEGY; DEVICE_LIST_STRATEGY",
-		"boards":           "A100-40GB; NVIDIA-H100-80GB-HBM3; RTX-PRO-6000; GH200; 1g.24gb-me; 2g.48gb+gfx; 1g.24gb+me.all",
-	} {
-		for word := range strings.SplitSeq(list, "; ") {
-			entries := find(word)
-			if len(entries) == 0 {
-				t.Errorf("%s: %q is not explained", row, word)
-				continue
-			}
-			if entries[0].Meaning == "" || entries[0].Source == "" {
-				t.Errorf("%s: entry of %q lacks a meaning or source: %+v", row, word, entries[0])
-			}
+	words := 0
+	for line := range strings.Lines(folder.Read(t, "testdata", "words.txt")) {
+		word := strings.TrimSpace(line)
+		if word == "" || strings.HasPrefix(word, "#") {
+			continue
 		}
+		words++
+		if entries := find(word); len(entries) == 0 || entries[0].Meaning == "" || entries[0].Source == "" {
+			t.Errorf("find(%q) = %+v, want an entry with a meaning and a source", word, entries)
+		}
+	}
+	if words < 150 {
+		t.Errorf("words = %d, want at least 150", words)
 	}
 }
 

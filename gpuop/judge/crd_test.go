@@ -1,6 +1,7 @@
 package judge_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,72 +35,29 @@ func realCRDs(t *testing.T) []cluster.CRD {
 	return all
 }
 
+// TestStaleCRDs verifies the cases in testdata/crd.yaml. A case with a release or values is about an upgrade, which
+// Preflight checks.
 func TestStaleCRDs(t *testing.T) {
-	old := func(s *cluster.State) {
-		t.Helper()
-		unstructured.RemoveNestedField(s.CRDs[0].Schema, "properties", "spec", "properties", "driver", "properties", "kernelModuleType")
-		unstructured.RemoveNestedField(s.CRDs[0].Schema, "properties", "spec", "properties", "hostPaths")
-	}
-	newest := judge.Options{Table: options.Table, Release: release(t, "v26.7.0")}
-	dropped := "the API server drops spec.driver.kernelModuleType, spec.hostPaths"
-	for name, test := range map[string]struct {
-		change    func(*cluster.State)
-		preflight bool
-		options   judge.Options
-		severity  check.Severity
-		reason    string // part of the reason; empty if no finding is expected
-	}{
-		"CRDs of the release": {options: options},
-		"CRDs not upgraded":   {change: old, options: options, severity: check.Error, reason: dropped},
-		"no release label": {change: func(s *cluster.State) {
-			old(s)
-			s.ClusterPolicies[0].SetLabels(nil)
-		}, options: options},
-		"label with an unknown release": {change: func(s *cluster.State) {
-			old(s)
-			s.ClusterPolicies[0].SetLabels(map[string]string{"helm.sh/chart": "gpu-operator-v26.7.9"})
-		}, options: options},
-		"CRDs not installed": {change: func(s *cluster.State) {
-			s.NVIDIADrivers, s.CRDs = nil, s.CRDs[:1]
-			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.NVIDIADrivers, Why: cluster.Absent})
-		}, options: options, severity: check.Error, reason: "not installed, but needed by the operator of v26.7.0: nvidiadrivers.nvidia.com"},
-		"CRDs without schemas": {change: func(s *cluster.State) {
-			for i := range s.CRDs {
-				s.CRDs[i].Schema = nil
+	s := healthy(t)
+	s.ClusterPolicies[0].SetLabels(map[string]string{"helm.sh/chart": "gpu-operator-v26.7.0"})
+	s.CRDs, s.Namespaces, s.Quotas = realCRDs(t), []corev1.Namespace{}, []corev1.ResourceQuota{}
+	file := load[row](t, "crd.yaml")
+	for _, c := range file.States {
+		t.Run(c.Name, func(t *testing.T) {
+			o, run := options, judge.Verify
+			if c.Version != "" || c.Values != nil {
+				run, o.Values = judge.Preflight, c.Values
 			}
-		}, options: options},
-		"old CRDs before an upgrade": {change: old, preflight: true, options: newest, severity: check.OK, reason: "helm upgrade adds the fields"},
-		"old CRDs before an upgrade without the hook": {change: old, preflight: true, severity: check.Error, reason: dropped,
-			options: judge.Options{Table: options.Table, Values: map[string]any{"operator": map[string]any{"upgradeCRD": false}}}},
-		"CRDs left over from an earlier installation": {change: func(s *cluster.State) {
-			old(s)
-			s.ClusterPolicies = []unstructured.Unstructured{}
-		}, preflight: true, options: newest, severity: check.Error, reason: dropped},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := healthy(t)
-			s.ClusterPolicies[0].SetLabels(map[string]string{"helm.sh/chart": "gpu-operator-v26.7.0"})
-			s.CRDs, s.Namespaces, s.Quotas = realCRDs(t), []corev1.Namespace{}, []corev1.ResourceQuota{}
-			if test.change != nil {
-				test.change(s)
+			if c.Version != "" {
+				o.Release = release(t, c.Version)
 			}
-			run := judge.Verify
-			if test.preflight {
-				run = judge.Preflight
+			rows := evidenced(t, run(patched(t, s, file.Bases[c.Base], c.Patch), o))
+			rows = slices.DeleteFunc(rows, func(v check.Finding) bool { return v.Check.ID != "crd-stale" })
+			if len(rows) != len(c.Want) || len(rows) > 0 && !c.Want[0].in(rows) {
+				t.Errorf("findings = %+v, want %v", rows, c.Want)
 			}
-			var got []check.Finding
-			for _, v := range evidenced(t, run(s, test.options)) {
-				if v.Check.ID == "crd-stale" {
-					got = append(got, v)
-				}
-			}
-			switch {
-			case test.reason == "" && len(got) > 0:
-				t.Errorf("findings = %+v, want none", got)
-			case test.reason != "" && (len(got) != 1 || got[0].Severity != test.severity || !strings.Contains(got[0].Reason, test.reason)):
-				t.Errorf("findings = %+v, want one that is %s and says %q", got, test.severity, test.reason)
-			case test.severity == check.Error && !strings.Contains(got[0].Fix, "helm show crds"):
-				t.Errorf("fix = %q, want it to contain helm show crds", got[0].Fix)
+			if len(rows) > 0 && rows[0].Severity == check.Error && !strings.Contains(rows[0].Fix, "helm show crds") {
+				t.Errorf("fix = %q, want it to contain helm show crds", rows[0].Fix)
 			}
 		})
 	}

@@ -185,22 +185,6 @@ func TestStates(t *testing.T) {
 		change    func(*cluster.State)
 		want, not []row
 	}{
-		"node dump with labels but no resource": {func(s *cluster.State) {
-			// a new node, with nothing known but its labels
-			*s = cluster.State{At: at, Namespace: "gpu-operator", Nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "infracloud01", Labels: map[string]string{
-				"nvidia.com/gpu.deploy.container-toolkit": "true", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.dcgm-exporter": "true",
-				"nvidia.com/gpu.deploy.device-plugin": "true", "nvidia.com/gpu.deploy.driver": "true", "nvidia.com/gpu.deploy.gpu-feature-discovery": "true",
-				"nvidia.com/gpu.deploy.node-status-exporter": "true", "nvidia.com/gpu.deploy.operator-validator": "true", "nvidia.com/gpu.present": "true",
-			}}}}}
-			for _, k := range []cluster.Kind{cluster.Pods, cluster.DaemonSets, cluster.ClusterPolicies, cluster.ConfigMaps, cluster.NVIDIADrivers, cluster.GPUClusters} {
-				s.Missing = append(s.Missing, cluster.Missing{Kind: k, Why: cluster.Unread, Detail: "the folder contains no " + string(k)})
-			}
-		}, []row{
-			{"error node-no-gpu-resource infracloud01": "device plugin has not registered"},
-			{"warning node-no-gpu-labels infracloud01": "has not labeled the node"},
-			{"unknown unread": "list pods"},
-			{"unknown unread": "kubectl get clusterpolicies.nvidia.com"},
-		}, nil},
 		"a driver image for another operating system": {func(s *cluster.State) {
 			p := pod(s, "nvidia-driver-daemonset", "gpu-2")
 			crash(p)

@@ -10,42 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// seedDump is the output of kubectl describe node as a user pasted it. It has the operator's labels, no GPU in the
-// capacity, and no indentation.
-const seedDump = `Name: infracloud01
-Roles: control-plane
-Labels: beta.kubernetes.io/arch=amd64
-beta.kubernetes.io/os=linux
-...
-nvidia.com/gpu.deploy.container-toolkit=true
-nvidia.com/gpu.deploy.dcgm=true
-nvidia.com/gpu.deploy.dcgm-exporter=true
-nvidia.com/gpu.deploy.device-plugin=true
-nvidia.com/gpu.deploy.driver=true
-nvidia.com/gpu.deploy.gpu-feature-discovery=true
-nvidia.com/gpu.deploy.node-status-exporter=true
-nvidia.com/gpu.deploy.operator-validator=true
-nvidia.com/gpu.present=true
-Annotations: node.alpha.kubernetes.io/ttl: 0
-nvidia.com/gpu-driver-upgrade-enabled: true
-projectcalico.org/IPv4Address: 192.168.0.52/24
-...
-Capacity:
-cpu: 32
-memory: 131600376Ki
-pods: 110
-Allocatable:
-cpu: 32
-pods: 110
-...
-`
-
-// TestSeedDump expects an error for the missing GPU resource and a warning for the missing labels. GPUs must fail,
-// because the labels do not describe any GPU.
+// TestSeedDump parses the output of kubectl describe node as a user pasted it, without indentation. It has the
+// operator's labels, and no GPU in the capacity. Check must report an error for the missing GPU resource and a warning
+// for the missing labels. GPUs must fail, because the labels do not describe any GPU.
 func TestSeedDump(t *testing.T) {
-	n, err := Parse([]byte(seedDump))
+	n, err := Parse([]byte(folder.Read(t, "testdata", "describe.txt")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +134,7 @@ func TestParseRefuses(t *testing.T) {
 // FuzzParse expects that all errors wrap ErrNode or ErrNoGPUs. If the first GPU is not in MIG mode, the predicted
 // gpu.count must be the number of GPUs.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(seedDump))
+	f.Add([]byte(folder.Read(f, "testdata", "describe.txt")))
 	f.Add([]byte(nodeObject(`"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "nvidia.com/gpu.count": "7"`, `"nvidia.com/gpu": "14"`)))
 	f.Add([]byte(nodeObject(`"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.count": "2", "nvidia.com/mig-1g.5gb.count": "7"`, `"nvidia.com/gpu": "1"`)))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -3,7 +3,6 @@ package sharing
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,29 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
-
-// seedFile is a config as published in articles. Most flags in it have the device plugin's default.
-const seedFile = `version: v1
-flags:
-  migStrategy: "none"
-  failOnInitError: true
-  nvidiaDriverRoot: "/"
-  plugin:
-    passDeviceSpecs: false
-    deviceListStrategy: "envvar"
-    deviceIDStrategy: "uuid"
-  gfd:
-    oneshot: false
-    noTimestamp: false
-    outputFile: /etc/kubernetes/node-feature-discovery/features.d/gfd
-    sleepInterval: 60s
-sharing:
-  timeSlicing:
-    resources:
-    - name: nvidia.com/gpu
-      replicas: 2
-`
 
 func summary(findings []check.Finding) []string {
 	var out []string
@@ -52,11 +30,8 @@ func summary(findings []check.Finding) []string {
 // TestParseFindings parses the configs in testdata/configs.txt. They have every field, including the fields of newer
 // plugin releases, and known mistakes. A case begins with "== NAME", and its findings follow "-- findings".
 func TestParseFindings(t *testing.T) {
-	data, err := os.ReadFile("testdata/configs.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for text := range strings.SplitSeq(strings.TrimPrefix(string(data), "== "), "\n== ") {
+	all := strings.TrimPrefix(folder.Read(t, "testdata", "configs.txt"), "== ")
+	for text := range strings.SplitSeq(all, "\n== ") {
 		name, rest, _ := strings.Cut(text, "\n")
 		t.Run(name, func(t *testing.T) {
 			file, want, found := strings.Cut(rest, "-- findings")
@@ -154,7 +129,7 @@ func TestPredict(t *testing.T) {
 			gpu("A100-80GB", 8), "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 5}]}}",
 			map[string]int{"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 40}, "NVIDIA-A100-SXM4-80GB", nil, []string{"note sharing-no-isolation"},
 		},
-		"one T4 with two replicas": {gpu("T4", 1), seedFile, map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", nil, []string{"note sharing-no-isolation"}},
+		"one T4 with two replicas": {gpu("T4", 1), folder.Read(t, "testdata", "published.yaml"), map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", nil, []string{"note sharing-no-isolation"}},
 		"mps":                      {gpu("A100-40GB", 2), "sharing: {mps: {resources: [{name: gpu, replicas: 3}]}}", map[string]int{"nvidia.com/gpu": 6}, "NVIDIA-A100-SXM4-40GB-SHARED", []Limits{{"NVIDIA-A100-SXM4-40GB", 13653, 33}}, nil},
 		"mps 48":                   {gpu("L4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 48}]}}", map[string]int{"nvidia.com/gpu": 48}, "NVIDIA-L4-SHARED", []Limits{{"NVIDIA-L4", 479, 2}}, nil},
 		"mps on Turing":            {gpu("T4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{"nvidia.com/gpu": 20}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 768, 5}}, nil},
@@ -212,7 +187,7 @@ func TestFindingsInAConfigMapCountItsLines(t *testing.T) {
 // same resources and replicas.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		seedFile,
+		folder.Read(f, "testdata", "published.yaml"),
 		"sharing: {mps: {resources: [{name: gpu, replicas: 3}]}, timeSlicing: {resources: [{name: mig-1g.5gb, replicas: 2}]}}",
 		"flags: {plugin: {deviceListStrategy: [envvar]}}\nimex: {channelIDs: [0]}\nresources: {gpus: []}",
 		"flags: {migStrategy: mixed}\nsharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 3, devices: [0, '0:1', GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76]}, {name: nvidia.com/gpu, replicas: 4}]}}",
