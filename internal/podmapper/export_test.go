@@ -14,7 +14,7 @@ func LabelsOf(opt Options, owner gpu.Owner, pod map[string]string) []gpu.Label {
 }
 
 // Clock replaces m's clock.
-func Clock(m *Mapper, now func() time.Time) { m.now, m.kubelet.now = now, now }
+func Clock(m *Mapper, now func() time.Time) { m.kubelet.now = now }
 
 // Settled is the maximum time that a kubelet takes to load its pods.
 const Settled = maxStartGrace

@@ -78,22 +78,13 @@ func (alloc Allocation) compare(o Allocation) int {
 	)
 }
 
-// listing is one answer to List.
-type listing struct {
-	allocations []Allocation // sorted
-	pods        int          // including pods without devices
-	fresh       bool         // the kubelet may have just started
-}
-
 // kubelet is a client of one PodResources socket. It keeps one connection and reconnects when that fails, because the
 // kubelet replaces its socket at every start. It is not safe for concurrent use.
 type kubelet struct {
-	reach   func(context.Context) (net.Conn, error)
-	socket  string
-	metrics *Metrics
+	opt     *Options
 	now     func() time.Time
 	start   start
-
+	pods    int // in the latest answer, including pods without devices
 	conn    *grpc.ClientConn
 	known   int                             // dials when the kubelet last answered
 	shared  map[deviceid.ID]map[string]bool // replica ids by device
@@ -131,19 +122,20 @@ func (s *start) seen(at time.Time) {
 	}
 }
 
-// list queries the kubelet once. The error wraps one of gpu's.
-func (k *kubelet) list(ctx context.Context) (l listing, err error) {
+// list queries the kubelet once and returns the allocations, sorted. fresh reports whether it may have just started. The
+// error is as for Attribute.
+func (k *kubelet) list(ctx context.Context) (allocations []Allocation, fresh bool, err error) {
 	if k.conn == nil {
 		// passthrough and the dialer avoid name resolution and proxies.
 		k.conn, err = grpc.NewClient("passthrough:///kubelet",
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(k.dial),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)))
 		if err != nil {
-			return listing{}, fmt.Errorf("kubelet: %w", err)
+			return nil, false, fmt.Errorf("kubelet: %w", err)
 		}
 	}
 	reply, err := v1.NewPodResourcesListerClient(k.conn).List(ctx, &v1.ListPodResourcesRequest{})
-	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
+	k.opt.Metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
 	now := k.now()
 	k.mu.Lock()
 	dials, cause := k.dials, k.cause
@@ -155,19 +147,25 @@ func (k *kubelet) list(ctx context.Context) (l listing, err error) {
 		k.known, k.learned = dials, time.Time{}
 	}
 	if err != nil {
-		return listing{}, k.failed(ctx, err, cause)
+		return nil, false, k.failed(ctx, err, cause)
 	}
 	// A kubelet creates a new socket when it starts.
-	if info, err := os.Stat(k.socket); err == nil && now.Sub(info.ModTime()).Abs() < startGrace {
+	if info, err := os.Stat(k.opt.Socket); err == nil && now.Sub(info.ModTime()).Abs() < startGrace {
 		k.start.seen(info.ModTime())
 	}
-	fresh := now.Sub(k.start.latest) < startGrace && now.Sub(k.start.first) < maxStartGrace
-	return listing{allocationsOf(reply), len(reply.GetPodResources()), fresh}, nil
+	fresh = now.Sub(k.start.latest) < startGrace && now.Sub(k.start.first) < maxStartGrace
+	pods := len(reply.GetPodResources())
+	if pods == 0 && k.pods > 0 && fresh {
+		k.start.seen(now)
+		return nil, false, fmt.Errorf("kubelet: %s: %w: %w", k.opt.Socket, gpu.ErrUnavailable, ErrEmpty)
+	}
+	k.pods = pods
+	return allocationsOf(reply), fresh, nil
 }
 
 // dial connects to the socket. gRPC calls it on its own goroutine.
 func (k *kubelet) dial(ctx context.Context, _ string) (net.Conn, error) {
-	conn, err := k.reach(ctx)
+	conn, err := k.opt.Dial(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cause = err
@@ -237,7 +235,7 @@ func (k *kubelet) failed(ctx context.Context, err, cause error) error {
 		err = fmt.Errorf("%w: the kubelet does not serve PodResources v1 (Kubernetes 1.20 or later): %w",
 			gpu.ErrVersion, err)
 	}
-	return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, err)
+	return fmt.Errorf("kubelet: list pods on %s: %w", k.opt.Socket, err)
 }
 
 func (k *kubelet) close() {
@@ -266,7 +264,7 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation) b
 	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
 	defer cancel()
 	reply, err := v1.NewPodResourcesListerClient(k.conn).GetAllocatableResources(ctx, &v1.AllocatableResourcesRequest{})
-	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
+	k.opt.Metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
 	if err != nil {
 		return false // the number of replicas stays unknown
 	}

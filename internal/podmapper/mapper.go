@@ -16,7 +16,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"regexp"
@@ -117,7 +116,6 @@ type Mapper struct {
 	mu      sync.Mutex
 	kubelet kubelet
 
-	now      func() time.Time
 	validFor time.Duration // how long an answer is valid
 	memory   memory
 	logs     logFolders
@@ -126,7 +124,6 @@ type Mapper struct {
 	since    time.Time             // since when the API server has not answered; zero if it answers
 
 	inputs inputs // inputs of the latest owners
-	pods   int    // number of pods in the latest accepted listing
 	owners *gpu.Owners
 	// unmatched lists the GPUs of the latest owners that match no entity.
 	unmatched []Allocation
@@ -170,11 +167,9 @@ func New(opt Options) *Mapper {
 		}
 	}
 	opt.MaxPodLabels = cmp.Or(opt.MaxPodLabels, DefaultPodLabels)
-	return &Mapper{
-		opt: opt, now: time.Now, validFor: minMemory, logs: logFolders{path: opt.LogFolder},
-		kubelet: kubelet{reach: opt.Dial, socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
-		seen:    map[podDevice]uint64{}, left: map[podName]time.Time{},
-	}
+	m := &Mapper{opt: opt, validFor: minMemory, logs: logFolders{path: opt.LogFolder}, left: map[podName]time.Time{}}
+	m.kubelet.opt, m.kubelet.now = &m.opt, time.Now
+	return m
 }
 
 // Every sets how often Attribute is called. Unlisted allocations are remembered for two intervals, but at least 30 s.
@@ -200,18 +195,12 @@ func (m *Mapper) Close() {
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l, err := m.kubelet.list(ctx)
+	allocations, fresh, err := m.kubelet.list(ctx)
 	if err != nil {
 		return nil, err
 	}
-	m.await(ctx, l.allocations)
-	now := m.now()
-	if l.pods == 0 && m.pods > 0 && l.fresh {
-		m.kubelet.start.seen(now)
-		return nil, fmt.Errorf("kubelet: %s: %w: %w", m.opt.Socket, gpu.ErrUnavailable, ErrEmpty)
-	}
-	m.pods = l.pods
-	answered := time.Now()
+	m.await(ctx, allocations)
+	now, answered := m.kubelet.now(), time.Now()
 	m.opt.Metrics.answered.Store(&answered)
 	if m.resolver == nil || m.resolver.Topology() != t {
 		m.resolver = deviceid.NewResolver(t)
@@ -223,7 +212,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if m.opt.MPS != nil && m.opt.MPS() {
 		in.replicated = gpu.SharingMPS
 	}
-	in.allocations, in.doubted = m.complete(&l, now)
+	in.allocations, in.doubted = m.complete(allocations, fresh, now)
 	in.ownersKnown = m.memory.ownersKnown
 	if !slices.Equal(in.allocations, m.inputs.allocations) {
 		m.noteLeft(in.allocations, now)

@@ -36,18 +36,18 @@ type memory struct {
 }
 
 // complete returns the allocations that are held and those in doubt, both sorted.
-func (m *Mapper) complete(l *listing, at time.Time) (held, doubted []Allocation) {
+func (m *Mapper) complete(listed []Allocation, fresh bool, at time.Time) (held, doubted []Allocation) {
 	mem := &m.memory
 	before := mem.seen
-	mem.ownersKnown = !l.fresh || mem.ownersKnown && at.Sub(mem.at) <= m.validFor
-	mem.seen, mem.at = make(map[Allocation]time.Time, len(l.allocations)), at
-	for _, alloc := range l.allocations {
+	mem.ownersKnown = !fresh || mem.ownersKnown && at.Sub(mem.at) <= m.validFor
+	mem.seen, mem.at = make(map[Allocation]time.Time, len(listed)), at
+	for _, alloc := range listed {
 		mem.seen[alloc] = at
 	}
-	held = slices.Clone(l.allocations)
+	held = slices.Clone(listed)
 	inDoubt := map[deviceid.ID]bool{}
-	if l.fresh {
-		for _, alloc := range m.unlisted(before, l.allocations) {
+	if fresh {
+		for _, alloc := range m.unlisted(before, listed) {
 			mem.seen[alloc] = before[alloc]
 			if at.Sub(before[alloc]) <= m.validFor {
 				held = append(held, alloc)
@@ -57,7 +57,7 @@ func (m *Mapper) complete(l *listing, at time.Time) (held, doubted []Allocation)
 			inDoubt[alloc.device()] = true
 		}
 	}
-	m.opt.Metrics.kept.Set(float64(len(held) - len(l.allocations)))
+	m.opt.Metrics.kept.Set(float64(len(held) - len(listed)))
 	held = slices.DeleteFunc(held, func(alloc Allocation) bool {
 		isDoubted := (alloc.Claim != "" || alloc.isReplica()) && (!mem.ownersKnown || inDoubt[alloc.device()])
 		if isDoubted {
