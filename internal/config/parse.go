@@ -99,9 +99,6 @@ func (s *Setting) give(value string, where layer, label string) {
 	s.err = s.set(value)
 }
 
-// errShow stops parsing at --help or --version.
-var errShow = errors.New("help or version requested")
-
 // scan sets the flags of the command line and returns the operands.
 func (p *parser) scan(args []string) (operands []string, err error) {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
@@ -109,7 +106,7 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 	for name, asked := range map[string]*bool{"help": &p.Help, "h": &p.Help, "version": &p.Version, "v": &p.Version} {
 		flags.BoolFunc(name, "", func(string) error {
 			*asked = true
-			return errShow
+			return flag.ErrHelp // stops parsing
 		})
 	}
 	for i := range p.settings {
@@ -187,11 +184,12 @@ func (p *parser) warn(format string, args ...any) {
 
 // setting returns the setting with the given flag name or alias, or nil.
 func (p *parser) setting(name string) *Setting {
-	i := slices.IndexFunc(p.settings, func(s Setting) bool { return slices.Contains(s.names(), name) })
-	if i < 0 {
-		return nil
+	for i := range p.settings {
+		if slices.Contains(p.settings[i].names(), name) {
+			return &p.settings[i]
+		}
 	}
-	return &p.settings[i]
+	return nil
 }
 
 // source returns where the setting was given, or its flag if it was not.

@@ -67,14 +67,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !ok:
 		fail(w, http.StatusNotFound, "NotFound")
 	case verb == "get":
-		for _, o := range objects {
-			if o["metadata"].(map[string]any)["name"] == name {
-				json.NewEncoder(w).Encode(o)
-				s.mu.Unlock()
-				return
-			}
+		i := slices.IndexFunc(objects, func(o map[string]any) bool {
+			return o["metadata"].(map[string]any)["name"] == name
+		})
+		if i >= 0 {
+			json.NewEncoder(w).Encode(objects[i])
+		} else {
+			fail(w, http.StatusNotFound, "NotFound")
 		}
-		fail(w, http.StatusNotFound, "NotFound")
 	case verb == "list":
 		kind := cmp.Or(s.kind, "List")
 		json.NewEncoder(w).Encode(map[string]any{
@@ -165,6 +165,14 @@ func (o *outcomes) of(resource string) (error, bool) {
 	defer o.mu.Unlock()
 	err, ok := o.last[resource]
 	return err, ok
+}
+
+// fails waits until the latest request of a resource failed, and checks the beginning of its error.
+func (o *outcomes) fails(t *testing.T, resource, text string) {
+	t.Helper()
+	until(t, "an error", func() bool { err, _ := o.of(resource); return err != nil })
+	err, _ := o.of(resource)
+	wantError(t, err, text)
 }
 
 // client returns a client of the server with a kubeconfig file.

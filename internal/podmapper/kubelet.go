@@ -122,8 +122,8 @@ func (s *start) seen(at time.Time) {
 	}
 }
 
-// list queries the kubelet once and returns the allocations, sorted. fresh reports whether it may have just started. The
-// error is as for Attribute.
+// list queries the kubelet once and returns the allocations, sorted. fresh reports whether it may have just started.
+// The error is that of Attribute.
 func (k *kubelet) list(ctx context.Context) (allocations []Allocation, fresh bool, err error) {
 	if k.conn == nil {
 		// passthrough and the dialer avoid name resolution and proxies.
