@@ -252,6 +252,9 @@ func TestOneConnectionAndOneListPerCall(t *testing.T) {
 	}
 	want(t, "lists", w.Lists(), 3)
 	want(t, "requests", w.metric("dcgm_exporter_kubelet_requests_total"), map[string]float64{"OK ": 3})
+	if age := w.metric("dcgm_exporter_attribution_map_age_seconds"); age[""] < 0 || len(age) != 1 {
+		t.Errorf("age of the map = %v, want one value of at least 0", age)
+	}
 }
 
 func TestKubeletErrors(t *testing.T) {
@@ -296,25 +299,6 @@ func TestKubeletErrors(t *testing.T) {
 		w := worldWith(t, podmapper.Options{}, append(crowd, holds("ml/a", gpu0))...)
 		want(t, "labels", pods(w.attribute()), labels)
 	})
-}
-
-// A real kubelet v1.36.3 restarts: it refuses connections, then lists no pods, then lists them.
-func TestKubeletRestart(t *testing.T) {
-	pod := kubelet.Lists(holds("ml/a", gpu0))
-	w := newWorld(t, podmapper.Options{}, pod)
-	before := w.attribute()
-	w.Stop()
-	w.fails(gpu.ErrUnavailable)
-	w.Script(kubelet.Lists(), kubelet.Lists(), pod)
-	w.Start()
-	w.fails(podmapper.ErrEmpty)
-	w.fails(podmapper.ErrEmpty)
-	if w.attribute() != before {
-		t.Error("same pods after the restart: Attribute returned new owners, want the previous ones")
-	}
-	if age := w.metric("dcgm_exporter_attribution_map_age_seconds"); age[""] < 0 || len(age) != 1 {
-		t.Errorf("age of the map = %v, want one value of at least 0", age)
-	}
 }
 
 func TestSharing(t *testing.T) {

@@ -425,17 +425,6 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// While the kubelet restarts, a pod is recreated under its name with another device. Once the new pod is listed, the
-// old pod's device is released.
-func TestListedPodHasAllItsClaims(t *testing.T) {
-	before := claims("ml/a", "a-x7k", "gpu-0")
-	again := claims("ml/a", "a-p2q", "gpu-1")
-	w := newAged(t, podmapper.Options{Device: claimed}, before)
-	o := w.restarts(5*time.Second, again)
-	want(t, "owners of gpu-1", named(o, 1), []string{"a"})
-	want(t, "owners of gpu-0, which the ended pod had", named(o, 0), nil)
-}
-
 // While the kubelet restarts, a pod ends and a pod of the same name starts without a GPU. The first pod's device
 // never gets the UID of the second pod.
 func TestRememberedPodKeepsItsUID(t *testing.T) {

@@ -143,25 +143,6 @@ func TestMemoryExpires(t *testing.T) {
 	want(t, "owners by the list", len(w.attribute().UseOf(4).Owners), 2)
 }
 
-// When a plugin starts or stops sharing a device, the change takes effect at once.
-func TestSharingChanges(t *testing.T) {
-	replica := holds("ml/a", gpu4+"::0")
-	whole := holds("ml/b", gpu4)
-	for name, order := range map[string][2]*v1.PodResources{
-		"whole again": {replica, whole}, "divided": {whole, replica},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := worldWith(t, podmapper.Options{}, order[0])
-			w.attribute()
-			w.Stop()
-			w.fails(gpu.ErrUnavailable)
-			w.Script(kubelet.Lists(order[1]))
-			w.Start()
-			want(t, "labels", pods(w.attribute()), map[int]string{4: "ml/" + order[1].Name + "/c"})
-		})
-	}
-}
-
 // aged is a world with a fake clock, set to the time of the kubelet's latest list.
 type aged struct {
 	*world
@@ -198,6 +179,42 @@ func named(o *gpu.Owners, row int) []string {
 		names = append(names, owner.Pod)
 	}
 	return names
+}
+
+// What a list of a restarted kubelet leaves out is remembered, unless the list excludes it.
+func TestUnlistedPods(t *testing.T) {
+	type list []*v1.PodResources
+	a, b := holds("ml/a", gpu0), holds("ml/b", gpu1)
+	replica, whole := holds("ml/a", gpu4+"::0"), holds("ml/b", gpu4)
+	for name, tt := range map[string]struct {
+		interval       time.Duration
+		before, listed list
+		after          time.Duration
+		labels         map[int]string
+	}{
+		"for 30 s":             {0, list{a, b}, list{b}, 29 * time.Second, map[int]string{0: "ml/a/c", 1: "ml/b/c"}},
+		"not longer":           {0, list{a, b}, list{b}, 31 * time.Second, map[int]string{1: "ml/b/c"}},
+		"for two intervals":    {time.Minute, list{a, b}, list{b}, 90 * time.Second, map[int]string{0: "ml/a/c", 1: "ml/b/c"}},
+		"not if listed whole":  {0, list{replica}, list{whole}, time.Second, map[int]string{4: "ml/b/c"}},
+		"not if listed shared": {0, list{whole}, list{replica}, time.Second, map[int]string{4: "ml/a/c"}},
+		"not if recreated":     {0, list{a}, list{holds("ml/a", gpu1)}, 5 * time.Second, map[int]string{1: "ml/a/c"}},
+		"not if recreated with a claim": {
+			0, list{claims("ml/a", "a-x7k", "gpu-0")}, list{claims("ml/a", "a-p2q", "gpu-1")}, 5 * time.Second,
+			map[int]string{1: "ml/a/c"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newAged(t, podmapper.Options{Device: claimed}, tt.before...)
+			w.mapper.Every(tt.interval)
+			o := w.restarts(tt.after, tt.listed...)
+			want(t, "labels", pods(o), tt.labels)
+			owned := 0
+			for row := range o.Uses {
+				owned += len(o.UseOf(row).Owners)
+			}
+			want(t, "owners", owned, len(tt.labels))
+		})
+	}
 }
 
 // A pod ends while the kubelet is down. Devices of other pods keep their owners.
@@ -240,12 +257,7 @@ func TestLastPodOnSharedDevice(t *testing.T) {
 // listed all pods yet.
 func TestPodIsRecreatedOnOtherDevice(t *testing.T) {
 	before := holds("ml/a", gpu0)
-	again := holds("ml/a", gpu1)
 	other := holds("ml/other", gpu3)
-	t.Run("listed", func(t *testing.T) {
-		w := newAged(t, podmapper.Options{}, before)
-		want(t, "labels", pods(w.restarts(5*time.Second, again)), map[int]string{1: "ml/a/c"})
-	})
 	t.Run("listed without the earlier pod's claim, known by its log folder", func(t *testing.T) {
 		n, server := newOnNode(t), &api{}
 		n.log("ml_a_" + uidA)
@@ -274,17 +286,6 @@ func TestPodIsRecreatedOnOtherDevice(t *testing.T) {
 		server.set(infos{"ml/a": {UID: "1", Created: w.now.Add(-time.Second)}})
 		want(t, "labels", pods(w.restarts(5*time.Second, other)), map[int]string{0: "ml/a/c", 3: "ml/other/c"})
 	})
-}
-
-// Allocations are remembered for two intervals if that exceeds 30 s.
-func TestMemoryFollowsInterval(t *testing.T) {
-	a := holds("ml/a", gpu0)
-	b := holds("ml/b", gpu1)
-	w := newAged(t, podmapper.Options{}, a, b)
-	w.mapper.Every(time.Minute)
-	want(t, "labels after 90 s", pods(w.restarts(90*time.Second, b)), map[int]string{0: "ml/a/c", 1: "ml/b/c"})
-	w = newAged(t, podmapper.Options{}, a, b)
-	want(t, "labels after 31 s with a short interval", pods(w.restarts(31*time.Second, b)), map[int]string{1: "ml/b/c"})
 }
 
 // A remembered allocation that is listed again counts once.
