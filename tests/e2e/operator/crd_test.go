@@ -8,12 +8,10 @@ import (
 	"testing"
 )
 
-// TestStaleCRD removes a field from the ClusterPolicy's CRD, as if Helm had not updated it. verify must report crd-stale,
-// and so must preflight if the chart does not update CRDs.
+// TestStaleCRD removes a field from the ClusterPolicy's CRD, as if Helm had not updated it. verify must report
+// crd-stale, and so must preflight if the chart does not update CRDs.
 func TestStaleCRD(t *testing.T) {
-	program := build(t)
 	s := start(t)
-	s.install(t)
 	s.enter(t, load(t, "healthy"))
 	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterpolicies.nvidia.com"
 	crd := object(s.do(t, http.MethodGet, path, nil))
@@ -24,7 +22,7 @@ func TestStaleCRD(t *testing.T) {
 	s.do(t, http.MethodPut, path, crd)
 	for _, command := range [][]string{{"verify"},
 		{"preflight", "--version", version, "--set", "operator.upgradeCRD=false"}} {
-		r := s.gpuop(t, program, administrator, command...)
+		r := s.gpuop(t, administrator, command...)
 		first, _, _ := strings.Cut(r.out, "\n")
 		if r.code != 1 || !strings.Contains(first, "the API server drops spec.driver.kernelModuleType [crd-stale]") {
 			t.Errorf("%v: exit code %d, first line %q; want 1 and crd-stale\n%s", command, r.code, first, r.log)

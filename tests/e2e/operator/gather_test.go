@@ -9,13 +9,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // gather writes a folder like the operator's must-gather script, and returns its path. The file names and kubectl
 // commands are those of hack/must-gather.sh in v26.7.0. The folder has no logs, because no container runs.
 func (s *server) gather(t *testing.T) string {
 	t.Helper()
-	folder := t.TempDir()
+	dir := t.TempDir()
 	kubectl := func(args ...string) string {
 		cmd := exec.Command(filepath.Join(os.Getenv("E2E_PROGRAMS"), "kubectl"),
 			append([]string{"--kubeconfig", s.kubeconfigOf(administrator)}, args...)...)
@@ -25,11 +27,7 @@ func (s *server) gather(t *testing.T) string {
 		}
 		return string(out)
 	}
-	write := func(name, content string) {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(name, content string) { folder.Write(t, filepath.Join(dir, name), content) }
 	if policy := strings.TrimSpace(kubectl("get", "clusterpolicies.nvidia.com", "-oname")); policy != "" {
 		write("cluster_policy.yaml", kubectl("get", "-oyaml", policy))
 	} else {
@@ -50,14 +48,18 @@ func (s *server) gather(t *testing.T) string {
 		labels += "\n"
 	}
 	write("gpu_nodes.labels", labels)
-	write("gpu_nodes.status", kubectl("get", "nodes", "-l", "nvidia.com/gpu.present=true", "-o", "wide"))
-	write("gpu_nodes.descr", kubectl("describe", "nodes", "-l", "nvidia.com/gpu.present=true"))
 	operator := strings.TrimSpace(kubectl("get", "pods", "-lapp=gpu-operator", "-oname", "-A"))
-	write("gpu_operator_pod.status", kubectl("get", operator, "-owide", "-n", namespace))
-	write("gpu_operator_pod.yaml", kubectl("get", operator, "-oyaml", "-n", namespace))
-	write("gpu_operand_pods.status", kubectl("get", "pods", "-owide", "-n", namespace))
-	write("gpu_operand_pods.yaml", kubectl("get", "pods", "-oyaml", "-n", namespace))
-	write("gpu_operand_ds.status", kubectl("get", "ds", "-n", namespace))
-	write("gpu_operand_ds.yaml", kubectl("get", "ds", "-oyaml", "-n", namespace))
-	return folder
+	for name, args := range map[string][]string{
+		"gpu_nodes.status":        {"get", "nodes", "-l", "nvidia.com/gpu.present=true", "-o", "wide"},
+		"gpu_nodes.descr":         {"describe", "nodes", "-l", "nvidia.com/gpu.present=true"},
+		"gpu_operator_pod.status": {"get", operator, "-owide", "-n", namespace},
+		"gpu_operator_pod.yaml":   {"get", operator, "-oyaml", "-n", namespace},
+		"gpu_operand_pods.status": {"get", "pods", "-owide", "-n", namespace},
+		"gpu_operand_pods.yaml":   {"get", "pods", "-oyaml", "-n", namespace},
+		"gpu_operand_ds.status":   {"get", "ds", "-n", namespace},
+		"gpu_operand_ds.yaml":     {"get", "ds", "-oyaml", "-n", namespace},
+	} {
+		write(name, kubectl(args...))
+	}
+	return dir
 }

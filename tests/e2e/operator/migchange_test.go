@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -19,9 +17,7 @@ import (
 // after gpuop has set the label, the operands stop and start again. gpuop must fail if the manager reports success but
 // the node offers no instances.
 func TestMIGChange(t *testing.T) {
-	program := build(t)
 	s := start(t)
-	s.install(t)
 	for _, tt := range []struct {
 		name, devices string
 		code          int
@@ -33,14 +29,11 @@ func TestMIGChange(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			st := load(t, "healthy")
 			s.enter(t, st)
-			apply := exec.Command(program, "mig", "apply", "gpu-1", "all-1g.10gb", "--apply")
-			apply.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfigOf(administrator))
-			if said, err := apply.CombinedOutput(); err != nil ||
-				!strings.Contains(string(said), "gpuop verify --wait --node gpu-1") {
-				t.Fatalf("%v\n%s", err, said)
+			apply := s.gpuop(t, administrator, "mig", "apply", "gpu-1", "all-1g.10gb", "--apply")
+			if apply.code != 0 || !strings.Contains(apply.out+apply.log, "gpuop verify --wait --node gpu-1") {
+				t.Fatalf("exit code %d\n%s%s", apply.code, apply.out, apply.log)
 			}
-			cmd := exec.Command(program, "verify", "--wait", "--node", "gpu-1", "--wait-timeout", "40s")
-			cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfigOf(administrator))
+			cmd := s.command(administrator, "verify", "--wait", "--node", "gpu-1", "--wait-timeout", "40s")
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			if err := cmd.Start(); err != nil {
@@ -67,16 +60,12 @@ func TestMIGChange(t *testing.T) {
 				if err := s.kubelets(t, st); err != nil {
 					return err
 				}
-				var pods struct{ Items []object }
-				if err := s.list("/api/v1/namespaces/"+namespace+"/pods?fieldSelector=spec.nodeName%3Dgpu-1",
-					&pods); err != nil {
-					return err
+				pods, err := s.list(allPods + "?fieldSelector=spec.nodeName%3Dgpu-1")
+				runs := func(pod object) bool { return owner(pod) == "nvidia-device-plugin-daemonset" }
+				if err == nil && slices.ContainsFunc(pods, runs) {
+					err = errors.New("the device plugin still runs")
 				}
-				if slices.ContainsFunc(pods.Items,
-					func(pod object) bool { return owner(pod) == "nvidia-device-plugin-daemonset" }) {
-					return errors.New("the device plugin still runs")
-				}
-				return nil
+				return err
 			})
 			back["nvidia.com/mig.config.state"] = "success"
 			if tt.devices != "0" {

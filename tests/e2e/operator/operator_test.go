@@ -17,17 +17,22 @@ import (
 	"testing"
 )
 
-// build builds gpuop and returns its path.
-func build(t *testing.T) string {
+// build builds gpuop in the server's folder.
+func (s *server) build(t *testing.T) {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "gpuop")
-	cmd := exec.Command("go", "build", "-o", program, "./gpuop")
+	cmd := exec.Command("go", "build", "-o", filepath.Join(s.folder, "gpuop"), "./gpuop")
 	cmd.Dir = "../../.."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return program
+}
+
+// command returns a command that runs gpuop as a user of the API server.
+func (s *server) command(user string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.folder, "gpuop"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfigOf(user))
+	return cmd
 }
 
 // A run is the output and the exit code of gpuop.
@@ -37,10 +42,9 @@ type run struct {
 }
 
 // gpuop runs the program as a user of the API server.
-func (s *server) gpuop(t *testing.T, program, user string, args ...string) run {
+func (s *server) gpuop(t *testing.T, user string, args ...string) run {
 	t.Helper()
-	cmd := exec.Command(program, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfigOf(user))
+	cmd := s.command(user, args...)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	err := cmd.Run()
@@ -52,16 +56,14 @@ func (s *server) gpuop(t *testing.T, program, user string, args ...string) run {
 }
 
 func TestStates(t *testing.T) {
-	program := build(t)
 	s := start(t)
-	s.install(t)
 	for _, name := range stateNames(t) {
 		t.Run(name, func(t *testing.T) {
 			st := load(t, name)
 			s.enter(t, st)
 			for _, command := range slices.Sorted(maps.Keys(st.Expect)) {
 				if command != gathered {
-					t.Run(command, func(t *testing.T) { s.judge(t, program, st, command) })
+					t.Run(command, func(t *testing.T) { s.judge(t, st, command) })
 				}
 			}
 		})
@@ -69,13 +71,14 @@ func TestStates(t *testing.T) {
 }
 
 // judge runs a command and checks its findings, its exit code and its first line against the state's file.
-func (s *server) judge(t *testing.T, program string, st *state, command string) {
+func (s *server) judge(t *testing.T, st *state, command string) {
 	t.Helper()
-	text := s.gpuop(t, program, cmp.Or(st.User, administrator), strings.Fields(command)...)
+	user, args := cmp.Or(st.User, administrator), strings.Fields(command)
+	text := s.gpuop(t, user, args...)
 	if strings.Contains(text.out+text.log, "goroutine ") {
 		t.Errorf("output contains a stack trace:\n%s%s", text.out, text.log)
 	}
-	answer := s.gpuop(t, program, cmp.Or(st.User, administrator), append(strings.Fields(command), "-o", "json")...)
+	answer := s.gpuop(t, user, append(args, "-o", "json")...)
 	compare(t, st.Expect[command], wrong(answer.findings(t)))
 	code := 0
 	if len(st.Expect[command]) > 0 {
@@ -98,14 +101,12 @@ const gathered = "gathered"
 // TestGathered checks that verify has the same findings for a must-gather folder as for the cluster, unless the state
 // lists other ones. Findings about data that the script does not collect are ignored.
 func TestGathered(t *testing.T) {
-	program := build(t)
 	s := start(t)
-	s.install(t)
 	for _, name := range []string{"healthy", "seed-node", "mig-pending", "paused", "wrong-toleration"} {
 		t.Run(name, func(t *testing.T) {
 			st := load(t, name)
 			s.enter(t, st)
-			answer := s.gpuop(t, program, administrator, "verify", "--from", s.gather(t), "-o", "json")
+			answer := s.gpuop(t, administrator, "verify", "--from", s.gather(t), "-o", "json")
 			// "unread" and "prediction" are about data that the script does not collect
 			got := wrong(slices.DeleteFunc(answer.findings(t), func(f finding) bool {
 				return f.ID == "unread" || f.ID == "prediction"
@@ -145,12 +146,15 @@ func wrong(findings []finding) []string {
 }
 
 // compare compares findings with the expectations in a state's file. Each finding must match an expectation, and each
-// expectation must match a finding. An expectation may be a pattern.
+// expectation must match a finding. A trailing asterisk in an expectation matches any suffix.
 func compare(t *testing.T, want, got []string) {
 	t.Helper()
 	met := map[string]bool{}
 	for _, row := range got {
-		i := slices.IndexFunc(want, func(pattern string) bool { return matches(pattern, row) })
+		i := slices.IndexFunc(want, func(pattern string) bool {
+			stem, any := strings.CutSuffix(pattern, "*")
+			return pattern == row || any && strings.HasPrefix(row, stem)
+		})
 		if i < 0 {
 			t.Errorf("unexpected finding: %s", row)
 			continue
@@ -162,12 +166,4 @@ func compare(t *testing.T, want, got []string) {
 			t.Errorf("missing finding: %s", pattern)
 		}
 	}
-}
-
-// matches reports whether a finding matches the pattern. A trailing asterisk matches any suffix.
-func matches(pattern, row string) bool {
-	if stem, found := strings.CutSuffix(pattern, "*"); found {
-		return strings.HasPrefix(row, stem)
-	}
-	return pattern == row
 }

@@ -3,7 +3,6 @@
 package operator
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -71,16 +71,14 @@ func (s *server) install(t *testing.T) {
 	for _, name := range []string{namespace, "ml"} {
 		s.do(t, http.MethodPost, "/api/v1/namespaces", object{"metadata": object{"name": name}})
 	}
-	names := []string{"nvidia.com_clusterpolicies", "nvidia.com_nvidiadrivers", "nvidia.com_gpuclusters"}
-	for _, name := range names {
-		for _, crd := range parse(t, name, material.Read(t, crds+"/"+name+".yaml")) {
+	for name, version := range map[string]string{
+		"clusterpolicies": "v1", "nvidiadrivers": "v1alpha1", "gpuclusters": "v1alpha1",
+	} {
+		for _, crd := range parse(t, name, material.Read(t, crds+"/nvidia.com_"+name+".yaml")) {
 			s.do(t, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
 		}
-	}
-	for _, path := range []string{"/apis/nvidia.com/v1/clusterpolicies", "/apis/nvidia.com/v1alpha1/nvidiadrivers",
-		"/apis/nvidia.com/v1alpha1/gpuclusters"} {
 		eventually(t, "CRDs to be served", func() error {
-			_, err := s.try(http.MethodGet, path, nil)
+			_, err := s.try(http.MethodGet, "/apis/nvidia.com/"+version+"/"+name, nil)
 			return err
 		})
 	}
@@ -169,48 +167,30 @@ const release = "gpu-operator"
 // install it with Helm to get a genuine release.
 func (s *server) chart(t *testing.T) string {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), "gpu-operator")
-	if err := os.MkdirAll(filepath.Join(folder, "templates"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	from := filepath.Join(charts.Data(t), version)
 	rendered := documents(t, filepath.Join(from, "rendered-defaults.yaml"))
 	rendered = slices.DeleteFunc(rendered,
 		func(o object) bool { return o.at("metadata", "annotations", "helm.sh/hook") != nil })
-	var about map[string]any
-	for name, into := range map[string]any{"Chart.yaml": &about, "values.yaml": nil} {
-		data, err := os.ReadFile(filepath.Join(from, name))
+	text := func(v any) string {
+		data, err := yaml.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if into != nil { // the rendered objects include those of the subchart
-			if err := yaml.Unmarshal(data, into); err != nil {
-				t.Fatal(err)
-			}
-			delete(about, "dependencies")
-			if data, err = yaml.Marshal(about); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		return string(data)
 	}
-	var all bytes.Buffer
+	about := documents(t, filepath.Join(from, "Chart.yaml"))[0]
+	delete(about, "dependencies") // the rendered objects include those of the subchart
+	var all strings.Builder
 	for _, o := range rendered {
-		data, err := yaml.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&all, "---\n%s", data)
+		all.WriteString("---\n" + text(o))
 	}
-	if bytes.Contains(all.Bytes(), []byte("{{")) {
+	if strings.Contains(all.String(), "{{") {
 		t.Fatal("rendered chart contains template brackets")
 	}
-	if err := os.WriteFile(filepath.Join(folder, "templates", "all.yaml"), all.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return folder
+	return filepath.Join(folder.Of(t, map[string]string{
+		"gpu-operator/Chart.yaml": text(about), "gpu-operator/values.yaml": folder.Read(t, from, "values.yaml"),
+		"gpu-operator/templates/all.yaml": all.String(),
+	}), "gpu-operator")
 }
 
 // helm runs Helm in the operator's namespace as administrator.
@@ -239,16 +219,16 @@ func writtenBefore(o object, ago time.Duration) {
 // kubelets sets the status of new pods as their kubelets would, and deletes terminating pods. The error says which pod
 // or DaemonSet is not yet in the expected state.
 func (s *server) kubelets(t *testing.T, st *state) error {
-	var pods, sets struct{ Items []object }
-	if err := s.list("/api/v1/namespaces/"+namespace+"/pods", &pods); err != nil {
+	pods, err := s.list(allPods)
+	if err != nil {
 		return err
 	}
 	ready, listed := map[string]int{}, map[string]int{}
-	for _, pod := range pods.Items {
+	for _, pod := range pods {
 		listed[owner(pod)]++
 		if pod.text("metadata", "deletionTimestamp") != "" {
-			_, err := s.try(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+pod.text("metadata", "name"),
-				object{"gracePeriodSeconds": 0})
+			now := object{"gracePeriodSeconds": 0}
+			_, err := s.try(http.MethodDelete, allPods+"/"+pod.text("metadata", "name"), now)
 			return errors.Join(err, fmt.Errorf("%s is terminating", pod.key()))
 		}
 		node := pod.text("spec", "nodeName")
@@ -263,15 +243,15 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 			continue
 		}
 		pod["status"] = status
-		if _, err := s.try(http.MethodPut,
-			"/api/v1/namespaces/"+namespace+"/pods/"+pod.text("metadata", "name")+"/status", pod); err != nil {
+		if _, err := s.try(http.MethodPut, allPods+"/"+pod.text("metadata", "name")+"/status", pod); err != nil {
 			return err
 		}
 	}
-	if err := s.list("/apis/apps/v1/namespaces/"+namespace+"/daemonsets", &sets); err != nil {
+	sets, err := s.list("/apis/apps/v1/namespaces/" + namespace + "/daemonsets")
+	if err != nil {
 		return err
 	}
-	for _, set := range sets.Items {
+	for _, set := range sets {
 		observed, _ := set.at("status", "observedGeneration").(float64)
 		desired, _ := set.at("status", "desiredNumberScheduled").(float64)
 		current, _ := set.at("status", "currentNumberScheduled").(float64)
@@ -285,12 +265,18 @@ func (s *server) kubelets(t *testing.T, st *state) error {
 	return nil
 }
 
-func (s *server) list(path string, into any) error {
+// allPods is the path of the pods in the operator's namespace.
+const allPods = "/api/v1/namespaces/" + namespace + "/pods"
+
+// list returns the objects at a path.
+func (s *server) list(path string) ([]object, error) {
 	data, err := s.try(http.MethodGet, path, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return json.Unmarshal(data, into)
+	var all struct{ Items []object }
+	err = json.Unmarshal(data, &all)
+	return all.Items, err
 }
 
 // owner returns the name of the DaemonSet of a pod, or "".
@@ -313,12 +299,7 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 			broken = &st.Pods[i]
 		}
 	}
-	word := func(b bool) string {
-		if b {
-			return "True"
-		}
-		return "False"
-	}
+	word := map[bool]string{true: "True", false: "False"}
 	statuses := func(field string, init bool) []any {
 		var all []any
 		list, _ := pod.at("spec", field).([]any)
@@ -359,9 +340,9 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 		"phase": phase, "startTime": since, "podIP": "10.1.0.1", "podIPs": []any{object{"ip": "10.1.0.1"}},
 		"conditions": []any{
 			object{"type": "PodScheduled", "status": "True", "lastTransitionTime": since},
-			object{"type": "Initialized", "status": word(broken == nil || !broken.Init), "lastTransitionTime": since},
-			object{"type": "ContainersReady", "status": word(ready), "lastTransitionTime": since},
-			object{"type": "Ready", "status": word(ready), "lastTransitionTime": since},
+			object{"type": "Initialized", "status": word[broken == nil || !broken.Init], "lastTransitionTime": since},
+			object{"type": "ContainersReady", "status": word[ready], "lastTransitionTime": since},
+			object{"type": "Ready", "status": word[ready], "lastTransitionTime": since},
 		},
 		"initContainerStatuses": statuses("initContainers", true),
 		"containerStatuses":     statuses("containers", false),
@@ -369,20 +350,14 @@ func (st *state) statusOf(pod object) (status object, ready bool) {
 	return status, ready
 }
 
-// installed reports whether the chart is installed.
-func (s *server) installed(t *testing.T) bool {
-	t.Helper()
-	var all struct{ Items []object }
-	if err := s.list("/api/v1/namespaces/"+namespace+"/secrets?labelSelector=owner%3Dhelm", &all); err != nil {
-		t.Fatal(err)
-	}
-	return len(all.Items) > 0
-}
-
 // clear uninstalls the chart and deletes all objects that a state may contain. It keeps the API server's own objects.
 func (s *server) clear(t *testing.T) {
 	t.Helper()
-	if s.installed(t) {
+	releases, err := s.list("/api/v1/namespaces/" + namespace + "/secrets?labelSelector=owner%3Dhelm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(releases) > 0 {
 		s.helm(t, "uninstall", release, "--wait=false")
 	}
 	now := object{"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
@@ -395,12 +370,12 @@ func (s *server) clear(t *testing.T) {
 		}
 		for _, ns := range namespaces {
 			eventually(t, "the last "+kind+" to be deleted", func() error {
-				var all struct{ Items []object }
-				if err := s.list(p.path(ns, ""), &all); err != nil {
+				all, err := s.list(p.path(ns, ""))
+				if err != nil {
 					return err
 				}
 				left := 0
-				for _, o := range all.Items {
+				for _, o := range all {
 					name := o.text("metadata", "name")
 					if strings.HasPrefix(kind, "ClusterRole") && !strings.HasPrefix(name, "state-") ||
 						name == "kube-root-ca.crt" {

@@ -40,7 +40,7 @@ const (
 	reader        = "reader"
 )
 
-// start starts a server that runs until the test ends.
+// start starts a server with NVIDIA's CRDs that runs until the test ends, and builds gpuop.
 func start(t *testing.T) *server {
 	t.Helper()
 	programs := os.Getenv("E2E_PROGRAMS")
@@ -87,6 +87,8 @@ func start(t *testing.T) *server {
 		"--controllers=daemonset-controller,deployment-controller,replicaset-controller,garbage-collector-controller")
 	s.run(t, filepath.Join(programs, "kube-scheduler"), "--kubeconfig="+s.kubeconfigOf("scheduler"),
 		"--leader-elect=false", "--secure-port=0")
+	s.build(t)
+	s.install(t)
 	return s
 }
 

@@ -6,32 +6,29 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // TestFirstInstallation follows a new user from an empty cluster to a time-sliced node. It runs verify after each step,
 // and values gen, lint, preflight and node predict in between.
 func TestFirstInstallation(t *testing.T) {
-	program := build(t)
 	s := start(t)
-	s.install(t)
-	folder := t.TempDir()
+	dir := t.TempDir()
 	file := func(name, content string) string {
-		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		path := filepath.Join(dir, name)
+		folder.Write(t, path, content)
 		return path
 	}
 	gpuop := func(code int, args ...string) run {
 		t.Helper()
-		r := s.gpuop(t, program, administrator, args...)
+		r := s.gpuop(t, administrator, args...)
 		if r.code != code {
 			t.Fatalf("gpuop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), r.code, code, r.out, r.log)
 		}
@@ -48,7 +45,7 @@ func TestFirstInstallation(t *testing.T) {
 		values := gpuop(0, "values", "gen", "generic", "--version", version)
 		gpuop(0, "lint", file("values.yaml", values.out))
 		compare(t, []string{"warning - nodes"},
-			rows(1, "preflight", "--version", version, "-f", filepath.Join(folder, "values.yaml")))
+			rows(1, "preflight", "--version", version, "-f", filepath.Join(dir, "values.yaml")))
 	})
 
 	// instead of installing the chart and running the operator, create the objects of the state "healthy"
@@ -128,14 +125,13 @@ data:
 // restart deletes the pods of DaemonSets, and waits until their replacements run.
 func (s *server) restart(t *testing.T, st *state, sets ...string) {
 	t.Helper()
-	var pods struct{ Items []object }
-	path := "/api/v1/namespaces/" + namespace + "/pods"
-	if err := s.list(path, &pods); err != nil {
+	pods, err := s.list(allPods)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pod := range pods.Items {
+	for _, pod := range pods {
 		if slices.Contains(sets, owner(pod)) {
-			s.do(t, http.MethodDelete, path+"/"+pod.text("metadata", "name"), object{"gracePeriodSeconds": 0})
+			s.do(t, http.MethodDelete, allPods+"/"+pod.text("metadata", "name"), object{"gracePeriodSeconds": 0})
 		}
 	}
 	eventually(t, "new pods to run", func() error { return s.kubelets(t, st) })
