@@ -158,7 +158,11 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	}
 	clear(s.missing)
 	for _, e := range s.entities {
-		e.begin()
+		e.reading = reading{}
+		clear(e.totals.now[:])
+		for _, a := range e.accounts {
+			a.now, a.claims = [measures]gpu.Value{}, claims{}
+		}
 	}
 	s.readProcesses()
 	for _, e := range s.entities { // GPUs come before their instances

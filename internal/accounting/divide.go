@@ -59,22 +59,17 @@ func (s *session) readProcesses() {
 		case err != nil:
 			e.noPods = gpu.Reason(err) // without this process's pod, the other shares would look complete
 		default:
-			e.addProcess(p, uids)
+			e.claims.add(p)
+			// Pods can be nested if a pod runs a node. Then the outermost pod that owns the entity counts.
+			if i := slices.IndexFunc(uids, func(uid string) bool { return e.byUID[uid] != nil }); i >= 0 {
+				e.byUID[uids[i]].claims.add(p)
+			}
 		}
 	}
 	for _, e := range s.entities { // ignore utilization reports of entities that could not be read: they are stale
 		if err := s.cycle.Down(e.row); err != nil {
 			e.noProcesses, e.mean = cmp.Or(e.noProcesses, gpu.Reason(err)), gpu.Value{}
 		}
-	}
-}
-
-// addProcess adds a process to the claims of the entity and of the owning pod. Pods can be nested if a pod runs a node;
-// then the outermost pod that owns the entity counts.
-func (e *sharedDevice) addProcess(p *gpu.Process, uids []string) {
-	e.claims.add(p)
-	if i := slices.IndexFunc(uids, func(uid string) bool { return e.byUID[uid] != nil }); i >= 0 {
-		e.byUID[uids[i]].claims.add(p)
 	}
 }
 

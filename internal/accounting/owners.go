@@ -142,14 +142,14 @@ func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner) {
 	for i := range list {
 		h := &list[i]
 		a := s.accounts[h.key]
-		if a == nil && len(s.accounts) >= maxAccounts {
-			maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return !a.seen.Equal(now) })
-		}
-		if a == nil && len(s.accounts) >= maxAccounts {
-			s.dropped[h.key] = true
-			continue
-		}
 		if a == nil {
+			if len(s.accounts) >= maxAccounts {
+				maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return !a.seen.Equal(now) })
+			}
+			if len(s.accounts) >= maxAccounts {
+				s.dropped[h.key] = true
+				continue
+			}
 			a = &ownerUsage{}
 			s.accounts[h.key] = a
 		}

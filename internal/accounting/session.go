@@ -55,16 +55,6 @@ type reading struct {
 	noProcesses, noBusy, noPods string
 }
 
-// begin clears the state of the previous cycle.
-func (e *sharedDevice) begin() {
-	e.reading = reading{}
-	clear(e.totals.now[:])
-	for _, a := range e.accounts {
-		clear(a.now[:])
-		a.claims = claims{}
-	}
-}
-
 // Bind implements snapshot.Deriver.
 func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	d.session = session{

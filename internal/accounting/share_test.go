@@ -269,9 +269,9 @@ func TestSharesOfOneGPU(t *testing.T) {
 			then(pods(gpu.SharingTimeSlicing, 4, 1, 2, 0), runs(process(1, 0.6, 1000))),
 			page{a: {0.6, 1000, 6, 2.5, 700}, b: {0, 0, 0, 2.5, 100}, c: {no, no, no, 2.5, no}}, "pod_uid no_data",
 		},
-		"processes as old as the limit":          {then(two, aged(limit, limit)), halves, ""},
-		"processes older than the limit":         {then(two, aged(limit+1, limit+1)), unknown, "processes stale"},
-		"one process older than the limit":       {then(two, aged(0, limit+1)), unknown, "processes stale"},
+		"processes as old as the limit":    {then(two, aged(limit, limit)), halves, ""},
+		"processes older than the limit":   {then(two, aged(limit+1, limit+1)), unknown, "processes stale"},
+		"one process older than the limit": {then(two, aged(0, limit+1)), unknown, "processes stale"},
 		"processes of a GPU without values": {
 			then(two, blank), unknown, "processes unavailable, utilization no_data",
 		},

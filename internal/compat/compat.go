@@ -174,12 +174,8 @@ func (r *Rewriter) rewriteFamilies(families []gpu.Family) {
 // concerns reports whether a GPU's series with these labels can be repeated for an instance. It cannot if it names
 // another one.
 func concerns(labels []gpu.Label, instance *gpu.Device) bool {
-	for _, l := range labels {
-		if l.Name == gpu.InstanceLabel {
-			return l.Value == strconv.FormatUint(uint64(instance.InstanceID), 10)
-		}
-	}
-	return true
+	id := strconv.FormatUint(uint64(instance.InstanceID), 10)
+	return !slices.ContainsFunc(labels, func(l gpu.Label) bool { return l.Name == gpu.InstanceLabel && l.Value != id })
 }
 
 // rewriteOwners returns the owners for the page.

@@ -64,10 +64,11 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 	b.cycle = Cycle{Topology: t, Plan: plan, builder: b}
 	for i, f := range slices.Backward(plan.Fields) {
 		b.fields[f.ID] = i
-		b.maxAge[i] = int64(max(MaxAgeIntervals*plan.IntervalOf(i), minMaxAge))
+		interval := plan.IntervalOf(i)
 		if f.AllSamples { // a Read reports all samples since the previous Read
-			b.maxAge[i] = max(b.maxAge[i], int64(MaxAgeIntervals*plan.Interval))
+			interval = max(interval, plan.Interval)
 		}
+		b.maxAge[i] = int64(max(MaxAgeIntervals*interval, minMaxAge))
 	}
 	root := make([]int, rows) // index in roots
 	for row := range rows {

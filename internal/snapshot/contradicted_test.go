@@ -1,7 +1,6 @@
 package snapshot_test
 
 import (
-	"cmp"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -10,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -60,94 +59,80 @@ type line struct {
 }
 
 func TestContradictedProfiling(t *testing.T) {
-	all, half := profiledNames[1:], profiledNames[2:3]
 	const none = -1
-	broken := line{utilization: 99}
-	with := func(change func(*line)) line {
-		l := broken
-		change(&l)
-		return l
-	}
-	for name, test := range map[string]struct {
-		lines    []line
-		interval time.Duration // a second by default
-	}{
-		"three contradicting reads in a row": {lines: []line{
-			{utilization: 99}, {utilization: 90},
-			{utilization: 100, contradicted: all}, {utilization: 100, contradicted: all},
-		}},
-		"an idle GPU":      {lines: []line{{}, {}, {}, {}}},
-		"work starts":      {lines: []line{{}, broken, broken, {utilization: 99, engine: .5, sm: .5}}},
-		"idle in between":  {lines: []line{broken, broken, {utilization: 89}, broken, broken}},
-		"tensor pipe idle": {lines: slices.Repeat([]line{{utilization: 99, engine: .9, sm: .9}}, 4)},
-		"only one field reads 0": {lines: []line{
-			{utilization: 99, engine: .9}, {utilization: 99, engine: .9},
-			{utilization: 99, engine: .9, contradicted: half},
-		}},
-		"a read without utilization": {lines: []line{broken, broken, {utilization: none}, broken, broken}},
-		"a new watch that helps": {lines: []line{broken, broken, {utilization: 99, contradicted: all},
-			{99, none, none, none, all[:2], 0, 0, 0}, {utilization: 99, engine: .9, sm: .9}}},
-		"a new watch that does not help": {lines: []line{broken, broken, {utilization: 99, contradicted: all},
-			{99, none, none, none, all[:2], 0, 0, 0}, {utilization: 99, contradicted: all}}},
-		"profiling sample is not renewed": {lines: []line{
-			broken, with(func(l *line) { l.countedAt = 1 }), with(func(l *line) { l.countedAt = 2 }), broken,
-		}},
-		"utilization sample is not renewed": {lines: []line{
-			broken, with(func(l *line) { l.used = 1 }), with(func(l *line) { l.used = 2 }), broken,
-		}},
-		"a longer pause between reads": {
-			lines: []line{broken, broken, with(func(l *line) { l.pause = 1 }), broken},
-		},
-		"utilization from before the interval": {
-			lines: slices.Repeat([]line{with(func(l *line) { l.used = 1.5 })}, 4),
-		},
-		"interval shorter than the window of utilization": {
-			lines: slices.Repeat([]line{broken}, 4), interval: 900 * time.Millisecond,
-		},
+	all, half := profiledNames[1:], profiledNames[2:3]
+	idle, broken, working := line{}, line{utilization: 99}, line{utilization: 99, engine: .9, sm: .9}
+	dropped := line{utilization: 99, contradicted: all}
+	noSM, droppedSM := line{utilization: 99, engine: .9}, line{utilization: 99, engine: .9, contradicted: half}
+	counted := func(age float64) line { return line{utilization: 99, countedAt: age} }
+	used := func(age float64) line { return line{utilization: 99, used: age} }
+	watched := line{99, none, none, none, all[:2], 0, 0, 0} // no samples after a new watch
+	for name, lines := range map[string][]line{
+		"three contradicting reads in a row":   {broken, {utilization: 90}, dropped, dropped},
+		"an idle GPU":                          {idle, idle, idle, idle},
+		"work starts":                          {idle, broken, broken, working},
+		"idle in between":                      {broken, broken, {utilization: 89}, broken, broken},
+		"tensor pipe idle":                     {working, working, working, working},
+		"only one field reads 0":               {noSM, noSM, droppedSM},
+		"a read without utilization":           {broken, broken, {utilization: none}, broken, broken},
+		"a new watch that helps":               {broken, broken, dropped, watched, working},
+		"a new watch that does not help":       {broken, broken, dropped, watched, dropped},
+		"profiling sample is not renewed":      {broken, counted(1), counted(2), broken},
+		"utilization sample is not renewed":    {broken, used(1), used(2), broken},
+		"a longer pause between reads":         {broken, broken, {utilization: 99, pause: 1}, broken},
+		"utilization from before the interval": {used(1.5), used(1.5), used(1.5), used(1.5)},
+		shortInterval:                          {broken, broken, broken, broken},
 	} {
-		t.Run(name, func(t *testing.T) {
-			interval := cmp.Or(test.interval, time.Second)
-			top := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}})
-			b, trusting := snapshot.NewBuilder(top, profiledPlan(interval), nil), profiledPlan(interval)
-			trusting.KeepContradicted = true
-			keeping := snapshot.NewBuilder(top, trusting, nil)
-			now := time.Unix(1_800_000_000, 0)
-			ago := func(seconds float64) time.Time { return now.Add(-time.Duration(seconds * 1e9)) }
-			for i, l := range test.lines {
-				now = now.Add(interval + time.Duration(l.pause*1e9))
-				batch := &gpu.Batch{}
-				zeros := 0
-				for f, v := range []float64{l.utilization, l.engine, l.sm, l.tensor} {
-					switch {
-					case v == none:
-					case f == utilization:
-						batch.Add(0, f, gpu.Float(v), ago(l.used))
-					default:
-						batch.Add(0, f, gpu.Float(v), ago(l.countedAt))
-					}
-					if v == 0 && slices.Contains(l.contradicted, profiledNames[f]) {
-						zeros++
-					}
-				}
-				r := snapshot.Reading{Batch: batch, Begin: now, Now: now}
-				s := b.Build(r)
-				if diff := gocmp.Diff(l.contradicted, contradicted(s)); diff != "" {
-					t.Errorf("read %d (-want +got):\n%s", i, diff)
-				}
-				if b.Dropped[snapshot.DroppedContradicted] != zeros || (len(b.Contradicted) > 0) != (l.contradicted != nil) {
-					t.Errorf("read %d: dropped samples = %d, want %d; contradicted rows = %v, want some: %t",
-						i, b.Dropped[snapshot.DroppedContradicted], zeros, b.Contradicted, l.contradicted != nil)
-				}
-				for f, c := range s.Columns {
-					if v, ok := c.Values[0].Number(); ok && slices.Contains(l.contradicted, profiledNames[f]) {
-						t.Errorf("read %d: %s = %v is served, want it dropped", i, c.Counter.Name, v)
-					}
-				}
-				if got := contradicted(keeping.Build(r)); got != nil {
-					t.Errorf("read %d: a plan that keeps contradicted samples dropped %v, want none", i, got)
-				}
+		t.Run(name, func(t *testing.T) { readLines(t, name, lines) })
+	}
+}
+
+const shortInterval = "interval shorter than the window of utilization"
+
+func readLines(t *testing.T, name string, lines []line) {
+	interval := time.Second
+	if name == shortInterval {
+		interval = 900 * time.Millisecond
+	}
+	top := gpu.NewTopology(gpus(1, ""))
+	b, trusting := snapshot.NewBuilder(top, profiledPlan(interval), nil), profiledPlan(interval)
+	trusting.KeepContradicted = true
+	keeping := snapshot.NewBuilder(top, trusting, nil)
+	now := now
+	for i, l := range lines {
+		now = now.Add(interval + time.Duration(l.pause*1e9))
+		batch := &gpu.Batch{}
+		zeros := 0
+		for f, v := range []float64{l.utilization, l.engine, l.sm, l.tensor} {
+			age := l.countedAt
+			if f == utilization {
+				age = l.used
 			}
-		})
+			if v >= 0 {
+				batch.Add(0, f, gpu.Float(v), now.Add(-time.Duration(age*1e9)))
+			}
+			if v == 0 && slices.Contains(l.contradicted, profiledNames[f]) {
+				zeros++
+			}
+		}
+		r := snapshot.Reading{Batch: batch, Begin: now, Now: now}
+		s := b.Build(r)
+		if diff := cmp.Diff(l.contradicted, contradicted(s)); diff != "" {
+			t.Errorf("read %d (-want +got):\n%s", i, diff)
+		}
+		dropped := b.Dropped[snapshot.DroppedContradicted]
+		if dropped != zeros || (len(b.Contradicted) > 0) != (l.contradicted != nil) {
+			t.Errorf("read %d: dropped samples = %d, want %d; contradicted rows = %v, want some: %t",
+				i, dropped, zeros, b.Contradicted, l.contradicted != nil)
+		}
+		for f, c := range s.Columns {
+			if v, ok := c.Values[0].Number(); ok && slices.Contains(l.contradicted, profiledNames[f]) {
+				t.Errorf("read %d: %s = %v is served, want it dropped", i, c.Counter.Name, v)
+			}
+		}
+		if got := contradicted(keeping.Build(r)); got != nil {
+			t.Errorf("read %d: a plan that keeps contradicted samples dropped %v, want none", i, got)
+		}
 	}
 }
 

@@ -55,10 +55,9 @@ var derivations = map[string]derivation{
 type fact struct {
 	derivation
 	gpu.Family
-	kinds  gpu.Kinds // of the entities that have series
-	rows   []int     // their rows
-	fault  string    // why there is no series
-	faults []string  // by row: why it has no series
+	rows   []int    // of the entities that have series
+	fault  string   // why there is no series
+	faults []string // by row: why it has no series
 }
 
 // Bind implements Deriver.
@@ -76,9 +75,8 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 		x := &fact{
 			derivation: d, faults: make([]string, len(t.Devices)),
 			Family: gpu.Family{Name: p.Name, Type: p.Type, Help: p.Help},
-			kinds:  cmp.Or(catalog.FamilyNamed(p.Name).Health, gpu.KindsOf(gpu.KindGPU)),
+			rows:   t.RowsOf(cmp.Or(catalog.FamilyNamed(p.Name).Health, gpu.KindsOf(gpu.KindGPU))),
 		}
-		x.rows = t.RowsOf(x.kinds)
 		if d.fixed != nil {
 			x.Series = d.fixed(t)
 		}
@@ -147,8 +145,7 @@ func (x *fact) isAbout(row int, t *gpu.Topology) bool {
 // peerStates returns one series for each ordered pair of GPUs.
 func (l *Facts) peerStates(_ *fact, c *Cycle) []gpu.Series {
 	series := make([]gpu.Series, len(c.Batch.Peers))
-	for i := range c.Batch.Peers {
-		p := &c.Batch.Peers[i]
+	for i, p := range c.Batch.Peers {
 		labels := gpu.Labels("peer_gpu", indexOf(l.topology, p.Peer), "link_status", p.Status)
 		series[i] = gpu.Series{Row: p.Row, Labels: labels, Value: gpu.Int(p.Number())}
 	}

@@ -33,13 +33,13 @@ type result struct {
 	treatment          string // value of the treatment label; empty if alerts and the verdict use the finding
 }
 
-// health returns a series for each finding of a health watch and entity of the kinds, and one for each watch that
+// health returns a series for each finding of a health watch and entity of the family, and one for each watch that
 // passes. The value is DCGM's result, or 0 if the finding is corrected.
 func (l *Facts) health(x *fact, c *Cycle) (series []gpu.Series) {
 	var results []result // of the latest entity
 	for i := range c.Batch.Health {
 		h := &c.Batch.Health[i]
-		if !x.kinds.Has(l.topology.Devices[h.Row].Entity.Kind) {
+		if !slices.Contains(x.rows, h.Row) {
 			continue
 		}
 		results = l.addResult(results, c, h)

@@ -80,21 +80,17 @@ func health(result float64) Signal {
 	return Signal{Family: catalog.GPUHealthStatus, Untreated: true, Least: result, Exact: true}
 }
 
-// xids returns a rule for some classes of XIDs. The classes must share a severity and a memory.
+// xids returns a rule for some classes of XIDs. The classes must share a severity and a memory. The rule for XIDs
+// without a class includes codes that the catalog does not list.
 func xids(reason, meaning string, classes ...catalog.XIDClass) Rule {
-	s := Signal{Family: catalog.XIDLastSeen, Label: "xid", Test: Recent}
-	for _, code := range catalog.XIDsOf(classes...) {
-		s.Values = append(s.Values, strconv.FormatInt(code, 10))
+	r := Rule{reason, OfXID(classes[0]), Signal{}, 0, classes[0].Memory, meaning}
+	r.Signal = Signal{Family: catalog.XIDLastSeen, Label: "xid", Test: Recent}
+	if r.Signal.Except = classes[0] == catalog.XIDUnclassified; r.Signal.Except {
+		classes = slices.DeleteFunc(catalog.XIDClasses(), func(c catalog.XIDClass) bool { return c == classes[0] })
 	}
-	return Rule{reason, OfXID(classes[0]), s, 0, classes[0].Memory, meaning}
-}
-
-// unclassifiedXIDs returns the rule for all XIDs without a class, including codes that the catalog does not list.
-func unclassifiedXIDs(reason, meaning string) Rule {
-	r := xids(reason, meaning, catalog.XIDUnclassified)
-	isUnclassified := func(c catalog.XIDClass) bool { return c == catalog.XIDUnclassified }
-	r.Signal.Values = xids("", "", slices.DeleteFunc(catalog.XIDClasses(), isUnclassified)...).Signal.Values
-	r.Signal.Except = true
+	for _, code := range catalog.XIDsOf(classes...) {
+		r.Signal.Values = append(r.Signal.Values, strconv.FormatInt(code, 10))
+	}
 	return r
 }
 
@@ -151,7 +147,7 @@ var table = [...]Rule{
 	xids("xid_memory", "An error was contained, or the memory is being repaired", catalog.XIDContained),
 	xids("xid_nvlink", "An NVLink or C2C error", catalog.XIDLink, catalog.XIDC2C),
 	xids("xid_driver", "The driver or its firmware failed", catalog.XIDDriver),
-	unclassifiedXIDs("xid_unclassified", "The meaning of the XID is not known"),
+	xids("xid_unclassified", "The meaning of the XID is not known", catalog.XIDUnclassified),
 	{"health_warning", Watch, health(10), 15 * time.Minute, 0,
 		"A health watch of DCGM warns with an active finding"},
 	{"fabric_degraded", Watch,
