@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -34,21 +36,6 @@ func idle(gpus int, uses []gpu.Use) moment {
 	return m
 }
 
-func dropped(t *testing.T, p *play, see func(int, *gpu.Snapshot)) float64 {
-	t.Helper()
-	families, err := p.run(t, see).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "dcgm_exporter_attribution_owners_dropped_total" {
-			return f.GetMetric()[0].GetCounter().GetValue()
-		}
-	}
-	t.Fatal("no series dcgm_exporter_attribution_owners_dropped_total, want one")
-	return 0
-}
-
 // Each owner above the limit is counted once. Owners that have an account keep it.
 func TestLiveAccountsAreKept(t *testing.T) {
 	const gpus, live = 64, 75
@@ -71,7 +58,7 @@ func TestLiveAccountsAreKept(t *testing.T) {
 		idle(gpus, late),
 	}}
 	lived := []int{}
-	n := dropped(t, p, func(i int, s *gpu.Snapshot) {
+	reg := p.run(t, func(i int, s *gpu.Snapshot) {
 		count, all := 0, shares(s)[podAllocated]
 		if len(all) > maxAccounts {
 			t.Errorf("cycle %d: accounts = %d, want at most %d", i, len(all), maxAccounts)
@@ -83,8 +70,11 @@ func TestLiveAccountsAreKept(t *testing.T) {
 		}
 		lived = append(lived, count)
 	})
-	if n != 100 {
-		t.Errorf("owners dropped = %v, want 100", n)
+	const help = "Owners without an account because the maximum number of accounts was reached."
+	const name = "dcgm_exporter_attribution_owners_dropped_total"
+	page := "# HELP " + name + " " + help + "\n# TYPE " + name + " counter\n" + name + " 100\n"
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(page), name); err != nil {
+		t.Error(err)
 	}
 	for i, count := range lived {
 		if count != live {

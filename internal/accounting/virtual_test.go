@@ -12,53 +12,40 @@ import (
 )
 
 // virtualPage plays two moments and returns the series of the counters in the form "FAMILY{row labels} value".
-func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Process) []string {
+func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Process) (lines []string) {
 	t.Helper()
-	var lines []string
 	p := &play{
-		moments: []moment{at(0, uses, nil), at(1, uses, runs(procs...))},
-		virtual: virtual,
+		moments: []moment{at(0, uses, nil), at(1, uses, runs(procs...))}, virtual: virtual,
 		plan: &gpu.Plan{
 			Interval: interval, Devices: gpu.Selector{Flex: true},
-			Fields: []gpu.Field{
-				{ID: 203, Name: "UTIL", Levels: gpuOnly},
-				{ID: 252, Name: "FB", Levels: gpuOnly},
-				{ID: 156, Name: "ENERGY", Levels: gpuOnly},
-			},
+			Fields: []gpu.Field{{ID: 203, Levels: gpuOnly}, {ID: 252, Levels: gpuOnly}, {ID: 156, Levels: gpuOnly}},
 			Counters: []gpu.Counter{
 				{Name: "UTIL", Type: gpu.MetricGauge, Field: 0, Scale: 1},
 				{Name: "UTIL_RATIO", Type: gpu.MetricGauge, Field: 0, Scale: 0.01},
 				{Name: "FB", Type: gpu.MetricGauge, Field: 1, Scale: 1},
 				{Name: "ENERGY", Type: gpu.MetricCounter, Field: 2, Scale: 1},
+				{Name: "LABEL", Type: gpu.MetricLabel, Field: 0, Scale: 1},
 			},
 		},
 	}
-	p.run(t, func(i int, s *gpu.Snapshot) {
-		if i == 0 {
-			return
-		}
-		add := func(name string, row int, labels []gpu.Label, v gpu.Value) {
-			text := ""
-			if len(labels) > 0 {
-				text = " " + textOf(labels)
-			}
-			lines = append(lines, fmt.Sprintf("%s{%d%s} %s", name, row, text, v))
-		}
+	p.run(t, func(_ int, s *gpu.Snapshot) {
+		lines = nil
 		for _, c := range s.Columns {
 			for row, v := range c.Values {
-				if !v.IsAbsent() {
-					add(c.Counter.Name, row, nil, v)
+				if !v.IsAbsent() && c.Counter.Type != gpu.MetricLabel {
+					lines = append(lines, fmt.Sprintf("%s{%d} %s", c.Counter.Name, row, v))
 				}
 			}
 		}
 		for _, f := range s.Families {
-			if f.Type != gpu.MetricLabel && !strings.HasPrefix(f.Name, "dcgm_") {
-				for _, x := range f.Series {
-					if !x.NoOwner {
-						t.Errorf("%s of %v gets the labels of the device's owner, want only its own", f.Name, x.Owner)
-					}
-					add(f.Name, x.Row, x.Owner, x.Value)
+			for _, x := range f.Series {
+				if strings.HasPrefix(f.Name, "dcgm_") {
+					continue
 				}
+				if !x.NoOwner {
+					t.Errorf("%s of %v gets the labels of the device's owner, want only its own", f.Name, x.Owner)
+				}
+				lines = append(lines, fmt.Sprintf("%s{%d %s} %s", f.Name, x.Row, textOf(x.Owner), x.Value))
 			}
 		}
 	})
@@ -66,47 +53,34 @@ func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Proces
 	return lines
 }
 
-func replicas(uses []gpu.Use) []gpu.Use {
-	for i := range uses[0].Owners {
-		uses[0].Owners[i].Replica = fmt.Sprint(i)
-	}
-	return uses
-}
-
 func TestVirtualGPUs(t *testing.T) {
-	two := replicas(pods(gpu.SharingTimeSlicing, 4, 1, 2))
-	procs := []gpu.Process{process(1, 0.1, 300), process(2, 0.35, 100)}
+	replicas := func(numbers ...int) []gpu.Use {
+		uses := pods(gpu.SharingTimeSlicing, 4, numbers...)
+		for i := range uses[0].Owners {
+			uses[0].Owners[i].Replica = fmt.Sprint(i)
+		}
+		return uses
+	}
+	two, procs := replicas(1, 2), []gpu.Process{process(1, 0.1, 300), process(2, 0.35, 100)}
 	const b, c = "container=main namespace=ns pod=b vgpu=0", "container=main namespace=ns pod=c vgpu=1"
-	want := []string{
+	device := []string{"ENERGY{0} 1000000", "FB{0} 1000", "UTIL_RATIO{0} 0.6", "UTIL{0} 60"}
+	same := func(name string, want, got []string) {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	same("with virtual GPUs", []string{
 		"ENERGY{0} 1000000",                                        // the page has this series twice
 		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100", "FB{0} 1000", // with the device's own series, as in dcgm-exporter
 		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35", "UTIL_RATIO{0} 0.6",
 		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35", "UTIL{0} 60",
-	}
-	if diff := cmp.Diff(want, virtualPage(t, true, two, procs...)); diff != "" {
-		t.Errorf("with virtual GPUs (-want +got):\n%s", diff)
-	}
-	device := []string{"ENERGY{0} 1000000", "FB{0} 1000", "UTIL_RATIO{0} 0.6", "UTIL{0} 60"}
-	if diff := cmp.Diff(device, virtualPage(t, false, two, procs...)); diff != "" {
-		t.Errorf("without virtual GPUs (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(device, virtualPage(t, true, pods(gpu.SharingNone, 0, 1))); diff != "" {
-		t.Errorf("exclusive GPU (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(device, virtualPage(t, true, []gpu.Use{{}})); diff != "" {
-		t.Errorf("idle GPU (-want +got):\n%s", diff)
-	}
-	// If a pod's UID is unknown, its share is unknown. Its series have no value.
-	var unknown []string
-	silent := replicas(pods(gpu.SharingTimeSlicing, 4, 1)) // GPU 1 has no samples
-	uses := append(replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), silent...)
-	for _, line := range virtualPage(t, true, uses, procs...) {
-		if strings.Contains(line, "pod=a") || strings.Contains(line, "{1 ") {
-			unknown = append(unknown, line)
-		}
-	}
+	}, virtualPage(t, true, two, procs...))
+	same("without virtual GPUs", device, virtualPage(t, false, two, procs...))
+	same("exclusive GPU", device, virtualPage(t, true, pods(gpu.SharingNone, 0, 1)))
+	same("idle GPU", device, virtualPage(t, true, []gpu.Use{{}}))
+	// If a pod's UID is unknown, its share is unknown. Its series have no value. GPU 1 has no samples.
+	lines := slices.DeleteFunc(virtualPage(t, true, append(replicas(0, 1), replicas(1)...), procs...),
+		func(line string) bool { return !strings.Contains(line, "pod=a") && !strings.Contains(line, "{1 ") })
 	const a = "{0 container=main namespace=ns pod=a vgpu=0} "
-	if diff := cmp.Diff([]string{"FB" + a, "UTIL_RATIO" + a, "UTIL" + a}, unknown); diff != "" {
-		t.Errorf("pod with an unknown share (-want +got):\n%s", diff)
-	}
+	same("pod with an unknown share", []string{"FB" + a, "UTIL_RATIO" + a, "UTIL" + a}, lines)
 }
