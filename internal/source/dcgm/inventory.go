@@ -340,18 +340,19 @@ func sortedSet[T cmp.Ordered](list []T) []T {
 	return slices.Compact(list)
 }
 
-func (inv *inventory) entitiesOf(rows []int) []entity {
-	members := make([]entity, len(rows))
-	for i, row := range rows {
-		members[i] = inv.members[row]
+// mapped returns the result of f for each element.
+func mapped[A, B any](list []A, f func(A) B) []B {
+	results := make([]B, len(list))
+	for i, x := range list {
+		results[i] = f(x)
 	}
-	return members
+	return results
+}
+
+func (inv *inventory) entitiesOf(rows []int) []entity {
+	return mapped(rows, func(row int) entity { return inv.members[row] })
 }
 
 func (inv *inventory) ids(fields []int) []gpu.FieldID {
-	ids := make([]gpu.FieldID, len(fields))
-	for i, f := range fields {
-		ids[i] = inv.plan.Fields[f].ID
-	}
-	return ids
+	return mapped(fields, func(f int) gpu.FieldID { return inv.plan.Fields[f].ID })
 }

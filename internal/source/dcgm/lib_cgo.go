@@ -212,23 +212,14 @@ func (e *connection) entities(group entityGroup) ([]uint32, error) {
 	if code := C.dcgmGetEntityGroupEntities(e.handle, C.uint(group), &found[0], &n, 0); code != 0 {
 		return nil, result("dcgmGetEntityGroupEntities", code)
 	}
-	return convert[uint32](found[:max(0, min(int(n), len(found)))]), nil
-}
-
-// convert returns numbers as another type.
-func convert[To, From ~uint | ~uint16 | ~uint32 | ~uint64](list []From) []To {
-	converted := make([]To, len(list))
-	for i, n := range list {
-		converted[i] = To(n)
-	}
-	return converted
+	return mapped(found[:max(0, min(int(n), len(found)))], func(id C.uint) uint32 { return uint32(id) }), nil
 }
 
 func entityOf(e C.thin_entity) entity { return entity{entityGroup(e.group), uint32(e.id)} }
 
 func (e *connection) supported() ([]uint32, error) {
 	ids, err := godcgm.GetSupportedDevices()
-	return convert[uint32](ids), coded("dcgmGetAllSupportedDevices", err)
+	return mapped(ids, func(id uint) uint32 { return uint32(id) }), coded("dcgmGetAllSupportedDevices", err)
 }
 
 func (e *connection) status(id uint32) status { return status(godcgm.GetGPUStatus(uint(id))) }
@@ -239,13 +230,11 @@ func (e *connection) instances() ([]instance, error) {
 	if code := C.dcgmGetGpuInstanceHierarchy(e.handle, found); code != 0 {
 		return nil, result("dcgmGetGpuInstanceHierarchy", code)
 	}
-	list := make([]instance, min(int(found.count), len(found.entries)))
-	for i := range list {
-		x := &found.entries[i]
+	entries := found.entries[:min(int(found.count), len(found.entries))]
+	return mapped(entries, func(x C.thin_hierarchy_entry) instance {
 		nvml, profile := uint32(x.info.nvml_instance), uint32(x.info.nvml_profile)
-		list[i] = instance{entityOf(x.entity), uint32(x.parent.id), nvml, profile}
-	}
-	return list, nil
+		return instance{entityOf(x.entity), uint32(x.parent.id), nvml, profile}
+	}), nil
 }
 
 // States of links that do not exist (dcgmNvLinkLinkState_t). Switches report linkDisabled for them.
@@ -331,7 +320,7 @@ func (e *connection) place(id uint32) (cpus []uint64, paths []path, err error) {
 	for _, p := range found.paths[:min(int(found.count), len(found.paths))] {
 		paths = append(paths, path{uint32(p.id), uint64(p.path)})
 	}
-	return convert[uint64](found.cpus[:]), paths, nil
+	return mapped(found.cpus[:], func(word C.ulong) uint64 { return uint64(word) }), paths, nil
 }
 
 // clean returns a string, or "" if it is one of DCGM's blanks.
@@ -397,8 +386,8 @@ func (e *connection) createFieldGroup(name string, ids []gpu.FieldID) (handle, e
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	var id C.uintptr_t
-	fields := unsafe.SliceData(convert[C.ushort](ids))
-	code := C.dcgmFieldGroupCreate(e.handle, C.int(len(ids)), fields, text, &id)
+	fields := mapped(ids, func(id gpu.FieldID) C.ushort { return C.ushort(id) })
+	code := C.dcgmFieldGroupCreate(e.handle, C.int(len(ids)), unsafe.SliceData(fields), text, &id)
 	return handle(id), result("dcgmFieldGroupCreate", code)
 }
 
@@ -448,12 +437,9 @@ func (e *connection) checkHealth(group handle) ([]incident, error) {
 	if code := C.dcgmHealthCheck(e.handle, C.uintptr_t(group), found); code != 0 {
 		return nil, result("dcgmHealthCheck", code)
 	}
-	var list []incident
-	for i := range min(int(found.count), len(found.incidents)) {
-		x := &found.incidents[i]
-		list = append(list, incident{entityOf(x.entity), uint32(x.system), uint32(x.result), uint32(x.code)})
-	}
-	return list, nil
+	return mapped(found.incidents[:min(int(found.count), len(found.incidents))], func(x C.thin_incident) incident {
+		return incident{entityOf(x.entity), uint32(x.system), uint32(x.result), uint32(x.code)}
+	}), nil
 }
 
 func (e *connection) peers() ([]peer, error) {

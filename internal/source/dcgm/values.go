@@ -3,7 +3,6 @@ package dcgm
 import (
 	"bytes"
 	"math"
-	"strconv"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -21,41 +20,41 @@ const (
 
 // decode returns the value of a sample for a field. If there is none, it returns an absent value and the engine's
 // reason, if any. A blank may have status 0 and a new time.
-func decode(f *gpu.Field, s *sample, text []byte) (gpu.Value, error) {
-	if s.status != 0 {
-		return gpu.Value{}, reasonOf(int(s.status))
-	}
-	if s.at <= 0 {
-		return gpu.Value{}, nil
+func decode(f *gpu.Field, s *sample, text []byte) (v gpu.Value, err error) {
+	switch {
+	case s.status != 0:
+		return v, reasonOf(int(s.status))
+	case s.at <= 0:
+		return v, nil
 	}
 	switch s.kind {
 	case kindInt, kindTimestamp:
-		v := int64(s.bits)
-		switch {
-		case v >= blankInt:
-			return gpu.Value{}, reasonOfBlank(v - blankInt)
-		case f.Text:
-			return gpu.Text(strconv.FormatInt(v, 10)), nil
+		n := int64(s.bits)
+		if n >= blankInt {
+			return v, reasonOfBlank(n - blankInt)
 		}
-		return gpu.Int(v), nil
+		v = gpu.Int(n)
 	case kindDouble:
-		v := math.Float64frombits(s.bits)
+		n := math.Float64frombits(s.bits)
 		switch {
-		case math.IsNaN(v) || math.IsInf(v, 0):
-			return gpu.Value{}, nil
-		case v >= blankDouble:
-			return gpu.Value{}, reasonOfBlank(int64(min(v-blankDouble, math.MaxInt32)))
-		case f.Text:
-			return gpu.Text(strconv.FormatFloat(v, 'g', -1, 64)), nil
+		case math.IsInf(n, 0):
+			return v, nil
+		case n >= blankDouble:
+			return v, reasonOfBlank(int64(min(n-blankDouble, math.MaxInt32)))
 		}
-		return gpu.Float(v), nil
+		v = gpu.Float(n)
 	case kindText:
 		if blank, err := blankText(text); blank || !f.Text {
-			return gpu.Value{}, err
+			return v, err
 		}
 		return gpu.Text(strings.ToValidUTF8(string(text), "\uFFFD")), nil
+	default: // a C structure
+		return v, nil
 	}
-	return gpu.Value{}, nil // a C structure
+	if f.Text {
+		v = gpu.Text(v.String())
+	}
+	return v, nil
 }
 
 // reasonOf returns the error for the status of a sample, or nil if nothing was sampled yet.

@@ -223,10 +223,7 @@ func (s *Session) failXIDs(b *gpu.Batch, field int, err error, unread []*xidHist
 	if severityOf(err) == reopen {
 		return err
 	}
-	rows := make([]int, len(unread))
-	for i, h := range unread {
-		rows[i] = h.row
-	}
+	rows := mapped(unread, func(h *xidHistory) int { return h.row })
 	b.Faults = appendFaults(b.Faults, sortedSet(rows), []int{field}, s.withVersions(err))
 	return nil
 }
@@ -234,10 +231,7 @@ func (s *Session) failXIDs(b *gpu.Batch, field int, err error, unread []*xidHist
 // readHistories appends the XIDs of the due histories since a time. It reads a group of only their entities, because
 // the call is costly. If the engine rejects the group, as it does for a lost GPU, all entities are read.
 func (s *Session) readHistories(b *gpu.Batch, due []*xidHistory, w *watch, from int64) error {
-	members := make([]entity, len(due))
-	for i, h := range due {
-		members[i] = h.entity
-	}
+	members := mapped(due, func(h *xidHistory) entity { return h.entity })
 	group, refused, err := s.engine.createGroup(s.nextName(), members)
 	if severityOf(err) == reopen {
 		return err

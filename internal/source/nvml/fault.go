@@ -48,18 +48,6 @@ var required = []string{
 	"nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetTemperature",
 }
 
-// checkRequired returns an error that names the first required function that lookup does not find in the library at
-// path.
-func checkRequired(path string, lookup func(string) error) error {
-	for _, name := range required {
-		if lookup(name) != nil {
-			return fmt.Errorf("%w: %s does not have %s: the driver is too old, or the library is not NVML",
-				gpu.ErrVersion, path, name)
-		}
-	}
-	return nil
-}
-
 // A driverError is a failed library function with its return code.
 type driverError struct {
 	function string

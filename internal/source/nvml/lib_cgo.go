@@ -42,7 +42,12 @@ func probeLibrary(path string) error {
 		return fmt.Errorf("%w: %w (is the NVIDIA driver installed and visible in this container?)", ErrNoLibrary, err)
 	}
 	defer lib.Close()
-	return checkRequired(path, lib.Lookup)
+	found := symbols{lookup: lib.Lookup, known: map[string]bool{}}
+	if name := found.missing(required...); name != "" {
+		return fmt.Errorf("%w: %s does not have %s: the driver is too old, or the library is not NVML",
+			gpu.ErrVersion, path, name)
+	}
+	return nil
 }
 
 // Loadable reports whether the library can be loaded now.
