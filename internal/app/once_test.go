@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -18,55 +16,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-func loaded(t *testing.T, files map[string]string, args ...string) (*config.Config, app.CounterSet) {
-	t.Helper()
-	read := func(name string) ([]byte, error) {
-		if text, ok := files[name]; ok {
-			return []byte(text), nil
-		}
-		return nil, fs.ErrNotExist
-	}
-	cfg, err := config.Parse(args, func(string) (string, bool) { return "", false }, read)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := app.LoadCounters(t.Context(), cfg, read)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cfg, a
-}
-
-func TestAsk(t *testing.T) {
-	files := map[string]string{
-		"/a.csv":  "DCGM_FI_DEV_SM_CLOCK, gauge, C\n",
-		"/c.yaml": "version: 1\nmetrics: {fields: [{name: DCGM_FI_DEV_FB_USED, prometheusType: gauge}]}\n",
-	}
-	for _, tt := range []struct {
-		args []string
-		want []string
-	}{
-		{[]string{"-f=/a.csv"}, []string{"DCGM_FI_DEV_SM_CLOCK"}},
-		{[]string{"-f=/a.csv", "--vocabulary=both"}, []string{"DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_SM_CLOCK_HERTZ"}},
-		{[]string{"--config-file=/c.yaml"}, []string{"DCGM_FI_DEV_FB_USED"}},
-		{[]string{"--config-file=/c.yaml", "-f=/a.csv"}, []string{"DCGM_FI_DEV_SM_CLOCK"}},
-	} {
-		_, a := loaded(t, files, tt.args...)
-		var names []string
-		for _, r := range a.Requests {
-			names = append(names, r.Name)
-		}
-		if diff := cmp.Diff(tt.want, names); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", tt.args, diff)
-		}
-	}
-	if _, a := loaded(t, nil); a.Name != "built-in default-counters.csv" || len(a.Requests) == 0 {
-		t.Errorf("without a counters file: %d counters of %q, want those of the built-in file", len(a.Requests), a.Name)
-	}
-}
-
 func TestLook(t *testing.T) {
-	cfg, a := loaded(t, nil, "--source=sim")
+	cfg := parse(t, nil, "--source=sim")
+	missing := func(string) ([]byte, error) { return nil, fs.ErrNotExist }
+	a, err := app.LoadCounters(t.Context(), cfg, missing)
+	if err != nil || a.Name != "built-in default-counters.csv" {
+		t.Fatalf("counters = %q, error = %v; want those of the built-in file", a.Name, err)
+	}
 	plan, err := a.Plan(cfg, time.Second)
 	if err != nil {
 		t.Fatal(err)

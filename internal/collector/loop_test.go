@@ -247,25 +247,6 @@ func TestOneBadSampleDropsNoOther(t *testing.T) {
 	})
 }
 
-func TestLostGPUAffectsNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{gpus: 8}
-		r := start(t, f, nil)
-		healthy := r.Last()
-		f.loseRows(3)
-		r.Wait(interval)
-		r.Has("down{3} lost")
-		gone := func(line string) bool { return strings.Contains(line, "{3}") }
-		want := slices.DeleteFunc(strings.Split(healthy, "\n"), gone)
-		got := slices.DeleteFunc(strings.Split(r.Last(), "\n"), gone)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("other GPUs changed (-before +after):\n%s", diff)
-		}
-		r.HasNot("UTIL{3}")
-		r.Stop()
-	})
-}
-
 func TestHangingReadIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
@@ -545,56 +526,6 @@ func TestOwnersExpire(t *testing.T) {
 		if o.calls != 5 {
 			t.Errorf("calls of the attributor in 5 cycles = %d, want 5", o.calls)
 		}
-		r.Stop()
-	})
-}
-
-func TestFaultsOfFieldsAreListedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{gpus: 3}
-		f.read = func(_ context.Context, b *gpu.Batch) error {
-			for row := range 3 {
-				b.Add(row, 2, gpu.Float(0.5), time.Now()) // keeps the GPU up
-			}
-			b.Fail(gpu.AllRows, 1, gpu.ErrPermission)
-			b.Add(0, 0, gpu.Int(1), time.Now())
-			b.Fail(1, 0, gpu.ErrNotSupported)
-			return nil
-		}
-		r := start(t, f, func(o *loop.Options) { o.Plan.Fields[2].Levels = gpuOnly })
-		r.Has("unavailable{XID -1} permission", "unavailable{UTIL 1} not_supported", "unavailable{UTIL 2} no_data")
-		r.HasNot("unavailable{UTIL 0}")
-		r.HasNot("XID{") // an unreadable field has no "no error" value
-		r.Stop()
-	})
-}
-
-// A family with a value per instance has no value for the parent GPU. Otherwise a sum over the node would count it
-// twice.
-func TestNoValueForBothGPUAndInstances(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		instance := gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, ParentKind: gpu.KindGPU, Parent: 1}
-		topology := gpu.NewTopology([]gpu.Device{
-			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, UUID: "GPU-0"},
-			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, UUID: "GPU-1"},
-			{Entity: instance, GPU: 1, UUID: "GPU-1", InstanceID: 1},
-		})
-		f := &fake{topology: topology}
-		f.read = func(_ context.Context, b *gpu.Batch) error {
-			for row := range 3 {
-				b.Add(row, 2, gpu.Float(0.5), time.Now())
-			}
-			b.Add(0, 0, gpu.Int(50), time.Now())
-			b.Add(1, 0, gpu.Int(50), time.Now())
-			return nil
-		}
-		r := start(t, f, func(o *loop.Options) {
-			o.Plan.Fields[2].Levels = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
-		})
-		r.Has("GR{0} 0.5", "GR{2} 0.5", "UTIL{1} 50")
-		r.HasNot("GR{1}")
-		r.HasNot("unavailable{GR")
-		r.HasNot("down")
 		r.Stop()
 	})
 }
