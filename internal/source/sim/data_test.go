@@ -4,15 +4,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // The embedded data is consistent, as the model requires.
 func TestBoardsAndWorkloadsAreConsistent(t *testing.T) {
-	parts, err := loadParts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := builtIn()
 	for _, b := range parts.Boards {
 		th, p, c, l := b.Temperature, b.Power, b.Clocks, b.NVLink
 		for what, ok := range map[string]bool{
@@ -53,6 +51,16 @@ func TestBoardsAndWorkloadsAreConsistent(t *testing.T) {
 			if !ok {
 				t.Errorf("workload %s: %s", w.Name, what)
 			}
+		}
+	}
+}
+
+// The watches of findings exist.
+func TestFindingsAreConsistent(t *testing.T) {
+	for _, f := range builtIn().Findings {
+		ok := slices.ContainsFunc(builtIn().Watches, func(w watch) bool { return w.Name == f.Watch && w.Of == "GPU" })
+		if _, known := catalog.ByID(f.Field); !ok || !known || f.Result != healthWarn && f.Result != healthFail {
+			t.Errorf("finding %+v: want a watch of GPUs, a known field, and the result 10 or 20", f)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -95,45 +94,42 @@ func (r *rule) isEmpty() bool { return r == nil || r.number == nil && r.text == 
 
 // ruleFor returns the rule for a field and a kind of entity, or nil if there is none.
 func ruleFor(id gpu.FieldID, kind gpu.Kind) *rule {
-	p, _ := loadParts() // New reports an error in the file
-	i := slices.IndexFunc(p.rules, func(r rule) bool { return id >= r.first && id <= r.last && r.on.Has(kind) })
+	rules := builtIn().rules
+	i := slices.IndexFunc(rules, func(r rule) bool { return id >= r.first && id <= r.last && r.on.Has(kind) })
 	if i < 0 {
 		return nil
 	}
-	return &p.rules[i]
+	return &rules[i]
 }
 
 // parseRule parses the columns fields, on, unit, needs, first and value. A value is a key of numbers or texts with its
 // arguments: levels and a number, or any text.
-func parseRule(line []string) (r rule, err error) {
-	r.on, r.unit = ruleKinds[line[1]], gpu.Unit(line[2])
-	switch n, _ := fmt.Sscanf(line[0], "%d-%d", &r.first, &r.last); {
-	case n == 0 || r.on == 0:
-		return r, errors.New("expected a range of field ids and a kind of entity")
-	case n == 1:
-		r.last = r.first
-	}
-	for _, name := range strings.FieldsFunc(line[3], func(c rune) bool { return c == '+' }) {
+func parseRule(line []string) rule {
+	r := rule{on: ruleKinds[line[1]], unit: gpu.Unit(line[2])}
+	n, _ := fmt.Sscanf(line[0], "%d-%d", &r.first, &r.last)
+	r.last = max(r.first, r.last)
+	for name := range strings.FieldsFuncSeq(line[3], func(c rune) bool { return c == '+' }) {
 		need := ruleNeeds[name]
 		if need == nil {
 			need = func(v input) bool { return v.board.has(name) }
 		}
 		r.needs = append(r.needs, need)
 	}
+	r.index, _ = strconv.Atoi(line[4]) // 0 if empty
 	word, arg, _ := strings.Cut(line[5], " ")
 	r.number, r.text, r.arg = numbers[word], texts[word], arg
-	if r.isEmpty() && word != "" {
-		return r, fmt.Errorf("unknown value %q", line[5])
-	}
+	var err error
 	for _, word := range strings.Fields(arg) {
 		if level, ok := levelNames[word]; ok {
 			r.levels = append(r.levels, level)
-		} else if r.x, err = strconv.ParseFloat(word, 64); err != nil && r.number != nil {
-			return r, err
+		} else if r.number != nil {
+			r.x, err = strconv.ParseFloat(word, 64)
 		}
 	}
-	r.index, err = strconv.Atoi(cmp.Or(line[4], "0"))
-	return r, err
+	if n == 0 || r.on == 0 || r.isEmpty() && word != "" || err != nil {
+		panic(fmt.Sprintf("fields.csv: %q: expected field ids, a kind of entity, and a value with its arguments", line))
+	}
+	return r
 }
 
 // ruleKinds maps names in data/fields.csv to kinds of entities. Values of the machine are read for every GPU, and as

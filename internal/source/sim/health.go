@@ -15,12 +15,6 @@ type watch struct {
 	Of         string // kind of entity, as its String
 }
 
-// watches returns the engine's health watches.
-func watches() []watch {
-	p, _ := loadParts() // New reports an error in the file
-	return p.Watches
-}
-
 // A finding is the result of a health watch that does not pass. Findings from the fields of a GPU are defined in
 // data/findings.yaml.
 type finding struct {
@@ -49,11 +43,9 @@ func isHarm(id gpu.FieldID, n int64) bool {
 
 // appendFinding appends the finding for a field's value on a GPU, if there is one.
 func appendFinding(found []finding, id gpu.FieldID, n int64) []finding {
-	p, _ := loadParts()
-	for i := range p.Findings {
-		f := &p.Findings[i]
+	for _, f := range builtIn().Findings {
 		if f.Field == id && (slices.Contains(f.Values, n) || f.Values == nil && isHarm(id, n)) {
-			return append(found, *f)
+			return append(found, f)
 		}
 	}
 	return found
@@ -78,7 +70,7 @@ func (s *Session) readHealth(b *gpu.Batch, now int64) {
 			continue
 		}
 		found := append(s.found(row, now), byField[row]...)
-		for _, w := range watches() {
+		for _, w := range builtIn().Watches {
 			if w.Of == kind.String() {
 				s.addHealth(b, row, w, found)
 			}

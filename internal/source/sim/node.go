@@ -235,20 +235,18 @@ type parts struct {
 	rules     []rule
 }
 
-// loadParts returns the built-in parts.
-var loadParts = sync.OnceValues(func() (p *parts, err error) {
-	p = &parts{}
+// builtIn returns the parts of nodes. It panics if a file is invalid, since all files are embedded.
+var builtIn = sync.OnceValue(func() *parts {
+	p := &parts{}
 	for _, file := range []string{"boards.yaml", "workloads.yaml", "findings.yaml"} {
-		content, _ := data.ReadFile("data/" + file) // an embedded file
-		if _, err := text.DecodeYAML(file, content, p); err != nil {
-			return p, err
-		}
+		content, _ := data.ReadFile("data/" + file)
+		must(text.DecodeYAML(file, content, p))
 	}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
 		var ratios map[string]float64
 		if err := w.Ratios.Decode(&ratios); err != nil {
-			return p, fmt.Errorf("workload %s: %w", w.Name, err)
+			panic(err)
 		}
 		w.ratios[levelGraphics] = 1
 		for name, ratio := range ratios {
@@ -259,35 +257,24 @@ var loadParts = sync.OnceValues(func() (p *parts, err error) {
 		b := &p.Boards[i]
 		b.lacking = map[gpu.FieldID]bool{}
 		for _, pattern := range b.Lacks {
-			list, err := fieldsNamed(pattern)
-			if err != nil {
-				return p, fmt.Errorf("board %s: %w", b.Name, err)
-			}
-			for _, named := range list {
+			for _, named := range must(fieldsNamed(pattern)) {
 				b.lacking[named.Entry.ID] = true
 			}
 		}
 	}
-	p.rules, err = loadRules()
-	return p, err
+	r := csv.NewReader(must(data.Open("data/fields.csv")))
+	r.Comment = '#'
+	for _, line := range must(r.ReadAll())[1:] {
+		p.rules = append(p.rules, parseRule(line))
+	}
+	return p
 })
 
-// loadRules returns the rules of data/fields.csv.
-func loadRules() ([]rule, error) {
-	file, _ := data.Open("data/fields.csv") // an embedded file
-	r := csv.NewReader(file)
-	r.Comment = '#'
-	lines, err := r.ReadAll()
+func must[T any](v T, err error) T {
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
-	list := make([]rule, len(lines)-1)
-	for i, line := range lines[1:] {
-		if list[i], err = parseRule(line); err != nil {
-			return nil, fmt.Errorf("fields.csv: %s: %w", strings.Join(line, ","), err)
-		}
-	}
-	return list, nil
+	return v
 }
 
 // Nodes returns the names of the built-in node models.
@@ -305,26 +292,23 @@ func LoadNode(name string) (*Node, error) {
 		return nil, err
 	}
 	file := "data/nodes/" + name + ".yaml"
-	content, _ := data.ReadFile(file) // an embedded file
+	content, _ := data.ReadFile(file)
 	return ParseNode(content, file)
 }
 
 // ParseNode reads a node model. file is its name in errors. Numbers are not checked: all models are built in, and tests
 // check them.
 func ParseNode(content []byte, file string) (*Node, error) {
-	p, err := loadParts()
+	n := &Node{}
+	_, err := text.DecodeYAML(file, content, n)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{}
-	if _, err := text.DecodeYAML(file, content, n); err != nil {
-		return nil, err
-	}
 	for i := range n.GPUs {
-		err = cmp.Or(err, n.GPUs[i].resolve(p.Boards))
+		err = cmp.Or(err, n.GPUs[i].resolve())
 	}
 	for i := range n.Pods {
-		err = cmp.Or(err, n.Pods[i].resolve(p.Workloads))
+		err = cmp.Or(err, n.Pods[i].resolve())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -344,8 +328,8 @@ func repeated[T any](list []T, count func(*T) int) (all []T) {
 	return all
 }
 
-func (s *gpuSpec) resolve(boards []board) (err error) {
-	s.board, err = find(boards, func(b *board) string { return b.Name }, "unknown board", s.Board)
+func (s *gpuSpec) resolve() (err error) {
+	s.board, err = find(builtIn().Boards, func(b *board) string { return b.Name }, "unknown board", s.Board)
 	if err != nil {
 		return err
 	}
@@ -361,16 +345,12 @@ func (s *gpuSpec) resolve(boards []board) (err error) {
 	return err
 }
 
-func (s *podSpec) resolve(workloads []workload) (err error) {
-	s.workload, err = find(workloads, func(w *workload) string { return w.Name }, "unknown workload", s.Workload)
-	if err != nil {
-		return err
-	}
-	s.devices = make([]deviceRef, len(s.Devices))
-	for i, device := range s.Devices {
-		var errDevice error
-		s.devices[i], errDevice = parseDevice(device)
-		err = cmp.Or(err, errDevice)
+func (s *podSpec) resolve() (err error) {
+	name := func(w *workload) string { return w.Name }
+	s.workload, err = find(builtIn().Workloads, name, "unknown workload", s.Workload)
+	for _, device := range s.Devices {
+		ref, errRef := parseDevice(device)
+		s.devices, err = append(s.devices, ref), cmp.Or(err, errRef)
 	}
 	return err
 }

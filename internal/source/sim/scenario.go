@@ -211,7 +211,7 @@ func (f *fault) parseWords() error {
 		reasons[e.Name] = e.Mask
 	}
 	var names []string
-	for _, w := range watches() {
+	for _, w := range builtIn().Watches {
 		names = append(names, w.Name)
 	}
 	for _, list := range []struct {
@@ -246,7 +246,7 @@ func (f *fault) parseDevices() error {
 			return err
 		case ref.kind != gpu.KindGPU && faultKinds[f.Kind].ofGPUs:
 			return fmt.Errorf("device %q: fault %s needs a whole GPU, such as \"3\"", name, f.Kind)
-		case f.Kind == faultHealth && !slices.ContainsFunc(watches(), func(w watch) bool {
+		case f.Kind == faultHealth && !slices.ContainsFunc(builtIn().Watches, func(w watch) bool {
 			return w.Of == ref.kind.String() && slices.Contains(f.Watches, w.Name)
 		}):
 			return fmt.Errorf("device %q has no health watch %s", name, strings.Join(f.Watches, " or "))
