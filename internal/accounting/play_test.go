@@ -3,6 +3,7 @@ package accounting_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -179,8 +180,8 @@ func stepped(t time.Time, step time.Duration) time.Time {
 func same(a, b []gpu.Use) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // shares returns the attribution of a snapshot: by family, then by entity and owner as "UUID/instance namespace/pod".
-func shares(s *gpu.Snapshot) map[string]map[string]float64 {
-	found := map[string]map[string]float64{}
+func shares(s *gpu.Snapshot) reported {
+	found := reported{}
 	for _, f := range s.Families {
 		if !strings.HasPrefix(f.Name, "dcgm_pod_gpu_") && !strings.HasPrefix(f.Name, "dcgm_gpu_unattributed_") &&
 			f.Name != notAvailable {
@@ -278,31 +279,17 @@ func runs(list ...gpu.Process) func(*moment) {
 	}
 }
 
-// pages plays a history and returns what each cycle reports about GPU 0.
-func pages(t *testing.T, moments ...moment) []map[string]map[string]float64 {
+// last plays a history and returns what the last cycle reports about GPU 0.
+func last(t *testing.T, moments ...moment) (found reported) {
 	t.Helper()
-	var list []map[string]map[string]float64
 	(&play{moments: moments}).run(t, func(_ int, s *gpu.Snapshot) {
-		found := map[string]map[string]float64{}
-		for family, series := range shares(s) {
-			for key, v := range series {
-				if family == podInfo || family != notAvailable && !strings.HasPrefix(key, "GPU-0/") {
-					continue
-				}
-				if found[family] == nil {
-					found[family] = map[string]float64{}
-				}
-				found[family][key] = v
-			}
+		found = shares(s)
+		delete(found, podInfo)
+		for family, series := range found {
+			maps.DeleteFunc(series, func(key string, _ float64) bool {
+				return family != notAvailable && !strings.HasPrefix(key, "GPU-0/")
+			})
 		}
-		list = append(list, found)
 	})
-	return list
-}
-
-// last returns the last page.
-func last(t *testing.T, moments ...moment) map[string]map[string]float64 {
-	t.Helper()
-	list := pages(t, moments...)
-	return list[len(list)-1]
+	return found
 }

@@ -311,44 +311,32 @@ func labelsIn(t *testing.T, p play, family string) (all []string) {
 	return all
 }
 
-// If two containers of a pod share a device, they have one account with the pod's labels. A container with a device
-// of its own has a container label.
-func TestContainersOfOnePod(t *testing.T) {
-	uses := pods(gpu.SharingNone, 0, 1, 1)
-	uses[0].Owners[1].Container = "side"
-	p := play{moments: []moment{at(0, append(uses, pods(gpu.SharingTimeSlicing, 4, 2)...), nil)}}
+// TestLabels checks the labels of accounts and info series. If two containers of a pod share a device, they have one
+// account with the pod's labels. A container with a device of its own has a container label. An info series has all
+// labels of an owner. GPU and instance numbers can have two digits.
+func TestLabels(t *testing.T) {
+	two, other := pods(gpu.SharingNone, 0, 1, 1)[0], pods(gpu.SharingTimeSlicing, 4, 2)[0]
+	two.Owners[1].Container = "side"
+	pod := pods(gpu.SharingNone, 0, 3)[0]
+	pod.Owners[0].Labels = []gpu.Label{{Name: "dra_claim_name", Value: "claim"}, {Name: "team", Value: "red"}}
+	job := gpu.Use{Owners: []gpu.Owner{{Labels: []gpu.Label{{Name: "hpc_job", Value: "4711"}}}}}
+	list := append(boards(2), gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 11}, GPU: 11, UUID: "GPU-11"},
+		gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 100, ParentKind: gpu.KindGPU, Parent: 11}, GPU: 11,
+			UUID: "GPU-11", InstanceID: 13, Profile: "1g.10gb",
+		}, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 12}, GPU: 12, UUID: "GPU-12"})
+	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, []gpu.Use{0: two, 1: other, 3: pod, 4: job}, nil)}}
 	const b, c = "gpu=0 UUID=GPU-0 namespace=ns pod=b", "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main"
-	if diff := cmp.Diff([]string{b, c}, labelsIn(t, p, podUtil)); diff != "" {
+	const d, e = "gpu=11 UUID=GPU-11 GPU_I_ID=13 namespace=ns pod=d container=main", "gpu=12 UUID=GPU-12 hpc_job=4711"
+	if diff := cmp.Diff([]string{b, c, d, e}, labelsIn(t, p, podUtil)); diff != "" {
 		t.Errorf("accounts (-want +got):\n%s", diff)
 	}
 	want := []string{
 		b + " container=main pod_uid=uid-1 resource=nvidia.com/gpu sharing=none",
 		b + " container=side pod_uid=uid-1 resource=nvidia.com/gpu sharing=none",
 		c + " pod_uid=uid-2 resource=nvidia.com/gpu sharing=time-slicing replicas=4",
-	}
-	if diff := cmp.Diff(want, labelsIn(t, p, podInfo)); diff != "" {
-		t.Errorf("info series (-want +got):\n%s", diff)
-	}
-}
-
-// An info series has all labels of an owner. GPU and instance numbers can have two digits.
-func TestInfoHasAllLabelsOfOwner(t *testing.T) {
-	list := []gpu.Device{
-		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 11}, GPU: 11, UUID: "GPU-11"},
-		{
-			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 100, ParentKind: gpu.KindGPU, Parent: 11}, GPU: 11,
-			UUID: "GPU-11", InstanceID: 13, Profile: "1g.10gb",
-		},
-		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 12}, GPU: 12, UUID: "GPU-12"},
-	}
-	pod := pods(gpu.SharingNone, 0, 1)[0]
-	pod.Owners[0].Labels = []gpu.Label{{Name: "dra_claim_name", Value: "claim"}, {Name: "team", Value: "red"}}
-	job := gpu.Use{Owners: []gpu.Owner{{Labels: []gpu.Label{{Name: "hpc_job", Value: "4711"}}}}}
-	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, []gpu.Use{1: pod, 2: job}, nil)}}
-	want := []string{
-		"gpu=11 UUID=GPU-11 GPU_I_ID=13 namespace=ns pod=b container=main " +
-			"pod_uid=uid-1 resource=nvidia.com/gpu sharing=mig dra_claim_name=claim team=red",
-		"gpu=12 UUID=GPU-12 hpc_job=4711 pod_uid= resource= sharing=none",
+		d + " pod_uid=uid-3 resource=nvidia.com/gpu sharing=mig dra_claim_name=claim team=red",
+		e + " pod_uid= resource= sharing=none",
 	}
 	if diff := cmp.Diff(want, labelsIn(t, p, podInfo)); diff != "" {
 		t.Errorf("info series (-want +got):\n%s", diff)
@@ -393,14 +381,11 @@ func TestExtend(t *testing.T) {
 }
 
 func textOf(labels []gpu.Label) string {
-	text := ""
-	for i, l := range labels {
-		if i > 0 {
-			text += " "
-		}
-		text += l.Name + "=" + l.Value
+	var words []string
+	for _, l := range labels {
+		words = append(words, l.Name+"="+l.Value)
 	}
-	return text
+	return strings.Join(words, " ")
 }
 
 // The owner of a partitioned GPU also owns its instances without an owner, and the remaining slices.
@@ -469,20 +454,20 @@ func TestAccountLastsAsLongAsItsOwner(t *testing.T) {
 // If the number of slices of a GPU is unknown or smaller than that of its instances, its seconds are not reported.
 func TestUnknownSlices(t *testing.T) {
 	for name, tt := range map[string]struct {
-		profiles []string
-		total    gpu.Value
-		known    bool
+		first, second string // profiles
+		total         gpu.Value
 	}{
-		"all slices in instances":              {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(7), true},
-		"fewer slices than the instances have": {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(6), false},
-		"no slices":                            {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(0), false},
-		"number of slices not reported":        {[]string{"4g.40gb", "3g.40gb"}, gpu.Value{}, false},
-		"a profile without memory":             {[]string{"4g.40gb", "3"}, gpu.Int(7), false},
-		"second profile unknown":               {[]string{"4g.40gb", "half"}, gpu.Int(7), false},
-		"both profiles unknown":                {[]string{"half", "half"}, gpu.Int(7), false},
-		"first profile unknown":                {[]string{"half", "4g.40gb"}, gpu.Int(7), false},
+		"all slices in instances":              {"4g.40gb", "3g.40gb", gpu.Int(7)}, // the only known one
+		"fewer slices than the instances have": {"4g.40gb", "3g.40gb", gpu.Int(6)},
+		"no slices":                            {"4g.40gb", "3g.40gb", gpu.Int(0)},
+		"number of slices not reported":        {"4g.40gb", "3g.40gb", gpu.Value{}},
+		"a profile without memory":             {"4g.40gb", "3", gpu.Int(7)},
+		"second profile unknown":               {"4g.40gb", "half", gpu.Int(7)},
+		"both profiles unknown":                {"half", "half", gpu.Int(7)},
+		"first profile unknown":                {"half", "4g.40gb", gpu.Int(7)},
 	} {
 		t.Run(name, func(t *testing.T) {
+			known := name == "all slices in instances"
 			uses := []gpu.Use{2: pods(gpu.SharingNone, 0, 1)[0]}
 			m := func(i int) moment {
 				m := at(i, uses, nil)
@@ -490,18 +475,18 @@ func TestUnknownSlices(t *testing.T) {
 				return m
 			}
 			var got reported
-			p := play{top: partitioned(tt.profiles...), slices: tt.total, moments: []moment{m(0), m(1)}}
+			p := play{top: partitioned(tt.first, tt.second), slices: tt.total, moments: []moment{m(0), m(1)}}
 			p.run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
 			for _, family := range []string{podAllocated, podActive, podEnergy} {
-				if _, ok := got[family]["GPU-0/2 ns/b"]; ok != tt.known {
-					t.Errorf("%s of the pod present = %t, want %t", family, ok, tt.known)
+				if _, ok := got[family]["GPU-0/2 ns/b"]; ok != known {
+					t.Errorf("%s of the pod present = %t, want %t", family, ok, known)
 				}
 			}
-			if _, ok := got[restActive]["GPU-0/1"]; ok != tt.known {
-				t.Errorf("unattributed seconds of the other instance present = %t, want %t", ok, tt.known)
+			if _, ok := got[restActive]["GPU-0/1"]; ok != known {
+				t.Errorf("unattributed seconds of the other instance present = %t, want %t", ok, known)
 			}
-			if _, why := got[notAvailable]["mig_share no_data"]; why == tt.known {
-				t.Errorf("reasons = %v, want mig_share no_data: %t", got[notAvailable], !tt.known)
+			if _, why := got[notAvailable]["mig_share no_data"]; why == known {
+				t.Errorf("reasons = %v, want mig_share no_data: %t", got[notAvailable], !known)
 			}
 			p.moments = []moment{at(0, []gpu.Use{}, nil)} // without owners nothing is missing
 			p.run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })

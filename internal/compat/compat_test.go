@@ -102,10 +102,10 @@ func TestPages(t *testing.T) {
 	}
 	job := func(id string) gpu.Owner { return gpu.Owner{Labels: gpu.Labels("hpc_job", id)} }
 	a, b := pod("a", "c", "0", "pod_uid", "u-a"), pod("b", "c", "1", "pod_uid", "u-b")
-	// owned sets the owners of GPU 0, and the labels of GPUs 0 and 1.
+	// owned sets the owners of GPU 0, and the labels of GPUs 0 and 1, and leaves a column and a family.
 	owned := func(s *gpu.Snapshot, owners []gpu.Owner, labels ...[]gpu.Label) {
 		s.Owners = &gpu.Owners{Labels: labels, Uses: []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: owners}}}
-		s.Columns = s.Columns[:1]
+		s.Columns, s.Families = s.Columns[:1], s.Families[1:2]
 	}
 	podsOfOne := func(s *gpu.Snapshot) { owned(s, []gpu.Owner{a, b, job("7")}) }
 	containers := func(s *gpu.Snapshot) {
