@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// dense returns a function that runs a cycle of a node with 110 pods. Each pod owns three replicas on eight GPUs, and
-// has one process that uses all three.
-func dense(tb testing.TB) (cycle func()) {
+// BenchmarkShares runs cycles of a node with 110 pods. Each pod owns three replicas on eight GPUs, and has one process
+// that uses all three.
+func BenchmarkShares(b *testing.B) {
 	const gpus, pods = 8, 110
 	owners := &gpu.Owners{Uses: make([]gpu.Use, gpus)}
 	uids := map[uint32][]string{}
@@ -26,56 +26,36 @@ func dense(tb testing.TB) (cycle func()) {
 		use.Sharing, use.Replicas = gpu.SharingTimeSlicing, 48
 		uids[uint32(1+i/3)] = []string{name}
 	}
-	accountant := accounting.New(prometheus.NewRegistry(), false)
-	deriver := accountant.Deriver(func(pid uint32) ([]string, error) { return uids[pid], nil })
+	deriver := accounting.New(prometheus.NewRegistry(), false).Deriver(
+		func(pid uint32) ([]string, error) { return uids[pid], nil })
 	plan := accounting.Extend(&gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
-	top := gpu.NewTopology(boards(gpus))
-	builder := snapshot.NewBuilder(top, plan, []snapshot.Deriver{deriver})
-	var b gpu.Batch
-	requested := top.ProcessRows()
+	builder := snapshot.NewBuilder(gpu.NewTopology(boards(gpus)), plan, []snapshot.Deriver{deriver})
+	var batch gpu.Batch
 	now, joules := time.Unix(1e9, 0), int64(0)
-	known := 0
-	cycle = func() {
+	cycle := func() *gpu.Snapshot {
 		now, joules = now.Add(interval), joules+7e6
-		b.Reset()
+		batch.Reset()
 		for row := range gpus {
 			for i := range plan.Fields {
 				v := gpu.Int(50)
 				if plan.Fields[i].ID == 156 {
 					v = gpu.Int(joules)
 				}
-				b.Add(row, i, v, now)
+				batch.Add(row, i, v, now)
 			}
-			if requested[row] {
-				b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(0.9)})
-			}
+			batch.Utilizations = append(batch.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(0.9)})
 		}
 		for i := range 3 * pods {
-			if row := i % gpus; requested[row] {
-				b.Processes = append(b.Processes, gpu.Process{
-					Row: row, PID: uint32(1 + i/3), Busy: gpu.Float(0.02), Memory: gpu.Int(1 << 10),
-					Time: now.UnixNano(),
-				})
-			}
+			p := process(uint32(1+i/3), 0.02, 1)
+			p.Row, p.Time = i%gpus, now.UnixNano()
+			batch.Processes = append(batch.Processes, p)
 		}
-		s := builder.Build(snapshot.Reading{Batch: &b, Owners: owners, Begin: now, Now: now})
-		known = 0
-		for i := range s.Families[0].Series {
-			if !s.Families[0].Series[i].Value.IsAbsent() {
-				known++
-			}
-		}
+		return builder.Build(snapshot.Reading{Batch: &batch, Owners: owners, Begin: now, Now: now})
 	}
 	cycle()
-	cycle()
-	if known < pods {
-		tb.Fatalf("known shares = %d, want at least one for each of %d pods", known, pods)
+	if known := len(shares(cycle())[podUtil]); known < pods {
+		b.Fatalf("known shares = %d, want at least one for each of %d pods", known, pods)
 	}
-	return cycle
-}
-
-func BenchmarkShares(b *testing.B) {
-	cycle := dense(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		cycle()

@@ -121,8 +121,8 @@ func randomUses(r *rand.Rand) []gpu.Use {
 // judge checks that a history obeys the rules of conservation.
 type judge struct {
 	t       testing.TB
-	past    map[string]float64 // last value of every counter
-	uids    map[string]bool    // per entity and pod: whether its UID was known at any time
+	past    of              // last value of every counter
+	uids    map[string]bool // per entity and pod: whether its UID was known at any time
 	clock   time.Duration
 	meters  [3]meter  // by GPU
 	ledgers [6]ledger // by row
@@ -153,13 +153,8 @@ type ledger struct {
 }
 
 func newJudge(t testing.TB, p *play) *judge {
-	j := &judge{t: t, past: map[string]float64{}, uids: map[string]bool{}}
-	for i := range j.meters {
-		j.meters[i].at = -time.Hour // never
-	}
-	for i := range j.ledgers {
-		j.ledgers[i].activeAt, j.ledgers[i].energyAt = -time.Hour, -time.Hour
-	}
+	// The zero times in meters and ledgers are long ago.
+	j := &judge{t: t, past: of{}, uids: map[string]bool{}, clock: time.Hour}
 	p.after = func(req gpu.ReadRequest, b *gpu.Batch) {
 		j.batch.Processes, j.batch.Utilizations = slices.Clone(b.Processes), slices.Clone(b.Utilizations)
 		j.request = req
@@ -187,9 +182,9 @@ func (j *judge) see(cycle int, m *moment, s *gpu.Snapshot) {
 		}
 		if rest, ok := j.now[restMemory][entity]; ok {
 			used, _ := m.memory[row].Number()
-			j.equal("memory of "+entity, j.sum(podMemory, entity)+rest, used*(1<<20))
+			j.equal("memory of "+entity, j.sum(nil, entity, podMemory)+rest, used*(1<<20))
 		}
-		j.atMost("seconds of "+entity, j.grown(entity, podAllocated), passed.Seconds()*playShares[row])
+		j.atMost("seconds of "+entity, j.sum(j.past, entity, podAllocated), passed.Seconds()*playShares[row])
 		j.energy(row)
 	}
 	j.ownership()
@@ -202,26 +197,16 @@ func (j *judge) see(cycle int, m *moment, s *gpu.Snapshot) {
 	}
 }
 
-// sum returns the total of a pod family for an entity.
-func (j *judge) sum(family, entity string) (total float64) {
-	for key, v := range j.now[family] {
-		if strings.HasPrefix(key, entity+" ") {
-			total += v
-		}
-	}
-	return total
-}
-
-// grown returns the growth of an entity's counters since the previous cycle, including new counters.
-func (j *judge) grown(entity string, families ...string) (grown float64) {
+// sum returns how much the series of an entity have grown since the past. Without one, it is their total.
+func (j *judge) sum(past of, entity string, families ...string) (sum float64) {
 	for _, family := range families {
 		for key, v := range j.now[family] {
 			if e, _, _ := strings.Cut(key, " "); e == entity {
-				grown += v - j.past[family+key]
+				sum += v - past[family+key]
 			}
 		}
 	}
-	return grown
+	return sum
 }
 
 // equal checks a sum.
@@ -345,7 +330,7 @@ func (j *judge) activity(row int) {
 		seconds = (j.clock - l.activeAt).Seconds() * playShares[row]
 	}
 	l.activeAt = j.clock
-	pods, grown := j.sum(podUtil, entity), j.grown(entity, podActive, restActive)
+	pods, grown := j.sum(nil, entity, podUtil), j.sum(j.past, entity, podActive, restActive)
 	switch {
 	case !known:
 	case !ok:
@@ -392,7 +377,7 @@ func (j *judge) energy(row int) {
 		used = l.pending * playShares[row]
 	}
 	l.energyAt, l.pending = j.clock, 0
-	grown := j.grown(entity, podEnergy, restEnergy)
+	grown := j.sum(j.past, entity, podEnergy, restEnergy)
 	l.budget += used
 	j.atMost("energy of "+entity, grown, l.budget)
 	l.budget -= grown

@@ -313,7 +313,7 @@ func labelsIn(t *testing.T, p play, family string) (all []string) {
 
 // TestLabels checks the labels of accounts and info series. If two containers of a pod share a device, they have one
 // account with the pod's labels. A container with a device of its own has a container label. An info series has all
-// labels of an owner. GPU and instance numbers can have two digits.
+// labels of an owner. GPU and instance numbers can have two digits. A switch has no series, even if it has an owner.
 func TestLabels(t *testing.T) {
 	two, other := pods(gpu.SharingNone, 0, 1, 1)[0], pods(gpu.SharingTimeSlicing, 4, 2)[0]
 	two.Owners[1].Container = "side"
@@ -324,10 +324,15 @@ func TestLabels(t *testing.T) {
 		gpu.Device{
 			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 100, ParentKind: gpu.KindGPU, Parent: 11}, GPU: 11,
 			UUID: "GPU-11", InstanceID: 13, Profile: "1g.10gb",
-		}, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 12}, GPU: 12, UUID: "GPU-12"})
-	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, []gpu.Use{0: two, 1: other, 3: pod, 4: job}, nil)}}
+		}, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 12}, GPU: 12, UUID: "GPU-12"},
+		gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNVSwitch}, UUID: "switch"})
+	uses := []gpu.Use{0: two, 1: other, 3: pod, 4: job, 5: other}
+	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, uses, nil)}}
 	const b, c = "gpu=0 UUID=GPU-0 namespace=ns pod=b", "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main"
 	const d, e = "gpu=11 UUID=GPU-11 GPU_I_ID=13 namespace=ns pod=d container=main", "gpu=12 UUID=GPU-12 hpc_job=4711"
+	if n := len(labelsIn(t, p, restUtil)); n != 5 {
+		t.Errorf("entities = %d, want 5", n)
+	}
 	if diff := cmp.Diff([]string{b, c, d, e}, labelsIn(t, p, podUtil)); diff != "" {
 		t.Errorf("accounts (-want +got):\n%s", diff)
 	}
@@ -341,22 +346,6 @@ func TestLabels(t *testing.T) {
 	if diff := cmp.Diff(want, labelsIn(t, p, podInfo)); diff != "" {
 		t.Errorf("info series (-want +got):\n%s", diff)
 	}
-}
-
-// Switches and links have no owner, even if a pod owns every GPU.
-func TestSwitchesAndLinksHaveNoOwner(t *testing.T) {
-	list := append([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindNVSwitch}, UUID: "switch"}}, boards(1)...)
-	uses := append([]gpu.Use{{}}, pods(gpu.SharingNone, 0, 1)...)
-	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, uses, nil), at(1, uses, nil)}}
-	p.run(t, func(_ int, s *gpu.Snapshot) {
-		for family, series := range shares(s) {
-			for key := range series {
-				if !strings.HasPrefix(key, "GPU-0/") && family != notAvailable {
-					t.Errorf("%s has a series for %s, want only series of GPU-0", family, key)
-				}
-			}
-		}
-	})
 }
 
 // Extend does not modify the requested plan.

@@ -3,6 +3,7 @@ package gauge_test
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,45 +12,48 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 )
 
-func TestState(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	s := gauge.NewState("state", "A state.", "reason")
+func newState() (*gauge.State, *prometheus.Registry) {
+	s, reg := gauge.NewState("state", "A state.", "reason"), prometheus.NewRegistry()
 	reg.MustRegister(s)
-	has := func(want string) {
-		t.Helper()
-		if want != "" {
-			want = "# HELP state A state.\n# TYPE state gauge\n" + want
+	return s, reg
+}
+
+func TestState(t *testing.T) {
+	s, reg := newState()
+	for i, step := range []struct {
+		set  []gauge.Series
+		want string
+	}{
+		{nil, ""}, // not set
+		{
+			[]gauge.Series{{Value: 1, Labels: []string{"a"}}, {Labels: []string{"b"}}},
+			"state{reason=\"a\"} 1\nstate{reason=\"b\"} 0\n",
+		},
+		{[]gauge.Series{{Value: 2, Labels: []string{"c"}}}, "state{reason=\"c\"} 2\n"},
+		{nil, ""},
+	} {
+		if i > 0 {
+			s.Set(step.set...)
 		}
-		if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+		if step.want != "" {
+			step.want = "# HELP state A state.\n# TYPE state gauge\n" + step.want
+		}
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(step.want)); err != nil {
 			t.Error(err)
 		}
 	}
-	has("")
-	s.Set(gauge.Series{Value: 1, Labels: []string{"a"}}, gauge.Series{Labels: []string{"b"}})
-	has("state{reason=\"a\"} 1\nstate{reason=\"b\"} 0\n")
-	s.Set(gauge.Series{Value: 2, Labels: []string{"c"}})
-	has("state{reason=\"c\"} 2\n")
-	s.Set()
-	has("")
 }
 
 // A Gather during a change sees exactly one state.
 func TestStateIsNeverWithoutSeries(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	s := gauge.NewState("state", "A state.", "reason")
-	reg.MustRegister(s)
+	s, reg := newState()
 	set := func(i int) { s.Set(gauge.Series{Value: 1, Labels: []string{string(rune('a' + i%2))}}) }
 	set(0)
-	over := make(chan struct{})
+	var over atomic.Bool
 	var setter sync.WaitGroup
 	setter.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-over:
-				return
-			default:
-				set(i)
-			}
+		for i := 0; !over.Load(); i++ {
+			set(i)
 		}
 	})
 	for range 2000 {
@@ -57,6 +61,6 @@ func TestStateIsNeverWithoutSeries(t *testing.T) {
 			t.Fatalf("series = %d, error = %v; want 1 and no error", n, err)
 		}
 	}
-	close(over)
+	over.Store(true)
 	setter.Wait()
 }
