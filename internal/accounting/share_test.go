@@ -88,6 +88,13 @@ func TestSharesOfOneGPU(t *testing.T) {
 		return []moment{at(0, uses, nil), at(1, uses, change)}
 	}
 	unknown := page{a: {no, no, no, 2.5, no}, b: {no, no, no, 2.5, no}}
+	mean := func(sample gpu.Value) func(*moment) {
+		return func(m *moment) {
+			runs(process(1, 0.25, 300), process(2, 0.25, 100))(m)
+			m.util[0] = sample
+		}
+	}
+	byMean := page{a: {0.25, 300, 2.5, 2.5, 350}, b: {0.25, 100, 2.5, 2.5, 350}, rest: {0.1, 600, 1, no, 300}}
 	const limit = int64(3 * interval)
 	aged := func(first, second int64) func(*moment) {
 		return func(m *moment) {
@@ -140,14 +147,8 @@ func TestSharesOfOneGPU(t *testing.T) {
 			then(two, runs(process(1, 0.4, 300), process(2, 0.1, 100), process(100, 0.1, 50))),
 			page{a: {0.4, 300, 4, 2.5, 500}, b: {0.1, 100, 1, 2.5, 200}, rest: {0.1, 600, 1, no, 300}}, "",
 		},
-		"the mean of the interval is used, not the sample": {
-			then(two, func(m *moment) {
-				m.procs = []gpu.Process{process(1, 0.25, 300), process(2, 0.25, 100)}
-				// idle at the time of the sample
-				m.util[0], m.means = gpu.Int(0), []gpu.Utilization{{Row: 0, Busy: gpu.Float(0.6)}}
-			}),
-			page{a: {0.25, 300, 2.5, 2.5, 350}, b: {0.25, 100, 2.5, 2.5, 350}, rest: {0.1, 600, 1, no, 300}}, "",
-		},
+		"the mean of the interval is used, not the sample":  {then(two, mean(gpu.Int(0))), byMean, ""},
+		"the mean of the interval is used without a sample": {then(two, mean(gpu.Value{})), byMean, ""},
 		"the device's utilization is at least that of its processes": {
 			then(two, func(m *moment) {
 				m.procs, m.util[0] = []gpu.Process{process(1, 0.25, 300), process(2, 0.25, 100)}, gpu.Int(34)
