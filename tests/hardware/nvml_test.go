@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gocarina/gocsv"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
@@ -22,6 +23,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/contract"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // refresh is longer than the interval between the profiling samples of the hardware.
@@ -130,54 +132,12 @@ func smi(t *testing.T, properties []string) map[string][]string {
 	return gpus
 }
 
-// A comparison names a field and the nvidia-smi property with the same value. A number may differ by slack from the
+// A comparison names a field and the nvidia-smi property with the same value. A number may differ by Slack from the
 // range of nvidia-smi's values before and after it.
 type comparison struct {
-	id       gpu.FieldID
-	property string
-	slack    float64
-}
-
-var comparisons = []comparison{
-	{1, "driver_version", 0},
-	{50, "name", 0},
-	{52, "index", 0},
-	{53, "serial", 0},
-	{54, "uuid", 0},
-	{57, "pci.bus_id", 0},
-	{80, "inforom.ecc", 0},
-	{81, "inforom.pwr", 0},
-	{82, "inforom.img", 0},
-	{85, "vbios_version", 0},
-	{100, "clocks.sm", 300},
-	{101, "clocks.mem", 300},
-	{102, "clocks.video", 300},
-	{113, "clocks.max.sm", 0},
-	{114, "clocks.max.memory", 0},
-	{140, "temperature.memory", 3},
-	{150, "temperature.gpu", 3},
-	{155, "power.draw", 60},
-	{160, "power.limit", 1},
-	{161, "power.min_limit", 1},
-	{162, "power.max_limit", 1},
-	{163, "power.default_limit", 1},
-	{164, "enforced.power.limit", 1},
-	{191, "fan.speed", 10},
-	{203, "utilization.gpu", 100},
-	{204, "utilization.memory", 100},
-	{235, "pcie.link.gen.max", 0},
-	{236, "pcie.link.width.max", 0},
-	{238, "pcie.link.width.current", 0},
-	{250, "memory.total", 1},
-	{251, "memory.free", 256},
-	{252, "memory.used", 256},
-	{253, "memory.reserved", 1},
-	{310, "ecc.errors.corrected.volatile.total", 0},
-	{311, "ecc.errors.uncorrected.volatile.total", 0},
-	{312, "ecc.errors.corrected.aggregate.total", 0},
-	{313, "ecc.errors.uncorrected.aggregate.total", 0},
-	{390, "retired_pages.single_bit_ecc.count", 0},
-	{391, "retired_pages.double_bit.count", 0},
+	Field    gpu.FieldID
+	Property string
+	Slack    float64
 }
 
 // nothing reports whether value means that nvidia-smi has no value, such as "[N/A]".
@@ -187,11 +147,15 @@ func nothing(value string) bool {
 }
 
 func TestNVMLAgreesWithSMI(t *testing.T) {
+	var comparisons []comparison
+	if err := gocsv.UnmarshalString(folder.Read(t, "testdata/smi.csv"), &comparisons); err != nil {
+		t.Fatal(err)
+	}
 	var ids []gpu.FieldID
 	var properties []string
 	for _, c := range comparisons {
-		ids = append(ids, c.id)
-		properties = append(properties, c.property)
+		ids = append(ids, c.Field)
+		properties = append(properties, c.Property)
 	}
 	plan := planOf(t, ids...)
 	s := openNVML(t, plan)
@@ -211,7 +175,7 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 			continue
 		}
 		for i, c := range comparisons {
-			got, ok := ours[key{d.UUID, 0, d.Entity.Kind, c.id}]
+			got, ok := ours[key{d.UUID, 0, d.Entity.Kind, c.Field}]
 			if !ok {
 				if !nothing(first[i]) && !nothing(second[i]) {
 					t.Logf("%s: %s is not served, nvidia-smi reports %q", d.Entity, plan.Fields[i].Name, first[i])
@@ -222,9 +186,9 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 				continue // nvidia-smi does not print all values that can be read
 			}
 			compared++
-			if !between(got, first[i], second[i], c.slack) {
+			if !between(got, first[i], second[i], c.Slack) {
 				t.Errorf("%s: %s = %v, nvidia-smi reports %s = %q, then %q", d.Entity, plan.Fields[i].Name, got,
-					c.property, first[i], second[i])
+					c.Property, first[i], second[i])
 			}
 		}
 	}

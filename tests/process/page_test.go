@@ -22,6 +22,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
@@ -166,7 +167,8 @@ func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 			continue
 		}
 		up++
-		if state := shown[nameOf(s)]["State"]; !strings.HasPrefix(state, "up") && !strings.HasPrefix(state, "throttled") {
+		state := shown[nameOf(s)]["State"]
+		if !strings.HasPrefix(state, "up") && !strings.HasPrefix(state, "throttled") {
 			t.Errorf("%s: state = %q, want up or throttled", nameOf(s), state)
 		}
 	}
@@ -200,44 +202,6 @@ func testNode(t *testing.T, vocabulary string, columns vocabulary) {
 	}
 }
 
-// hostile is a page with markup and escapes in its labels, a lost GPU and an XID. %d in it is the time of the
-// collection.
-const hostile = `# HELP DCGM_FI_DEV_GPU_TEMP x{gpu="9"} 1
-dcgm_exporter_collect_success 1
-dcgm_exporter_collect_last_success_timestamp_seconds %d
-dcgm_exporter_entity_up{gpu="0",UUID="GPU-0"} 1
-dcgm_exporter_entity_up{gpu="1",UUID="GPU-1",reason="lost"} 0
-DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="0",UUID="GPU-0",modelName="<img src=x onerror=\"document.title='struck'\">",namespace="a} 1",pod="b\\,c=\"d\n"} 0.25
-DCGM_FI_DEV_XID_ERRORS{gpu="0",err_code="79",err_msg="<script>document.title='struck'</script>"} 79
-DCGM_EXP_XID_ERRORS_TOTAL{gpu="0",xid="79"} 3
-DCGM_FI_DEV_GPU_TEMP{gpu="0"} NaN
-dcgm_exporter_field_unavailable{field="<b>F</b>",reason="constructor"} 1
-`
-
-// trouble is a page with a lost GPU and its links, verdicts, XIDs, heat, and a busy GPU at its limits.
-const trouble = `dcgm_exporter_collect_success 1
-dcgm_exporter_entity_up{gpu="0",UUID="GPU-0"} 1
-dcgm_exporter_entity_up{gpu="1",UUID="GPU-1"} 1
-dcgm_exporter_entity_up{gpu="2",UUID="GPU-2"} 1
-dcgm_exporter_entity_up{gpu="3",UUID="GPU-3",reason="lost"} 0
-dcgm_exporter_entity_up{nvlink="0",gpu="3",gpu_uuid="GPU-3",reason="lost"} 0
-dcgm_exporter_entity_up{nvlink="1",gpu="3",gpu_uuid="GPU-3",reason="lost"} 0
-dcgm_exporter_entity_up{nvlink="0",gpu="2",gpu_uuid="GPU-2",reason="error"} 0
-dcgm_exporter_entity_up{nvlink="0",gpu="0",gpu_uuid="GPU-0"} 1
-dcgm_exporter_gpu_verdict{gpu="0",UUID="GPU-0",hostname="gpu-a",verdict="ok",reason=""} 1
-dcgm_exporter_gpu_verdict{gpu="1",UUID="GPU-1",hostname="gpu-a",verdict="replace",reason="row_remap_failed"} 1
-dcgm_exporter_gpu_verdict{gpu="2",UUID="GPU-2",hostname="gpu-a",verdict="watch",reason="slowed"} 1
-dcgm_exporter_gpu_verdict{gpu="3",UUID="GPU-3",hostname="gpu-a",verdict="drain",reason="lost"} 1
-DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-0"} 70
-DCGM_FI_DEV_GPU_TEMP{gpu="2",UUID="GPU-2"} 91
-DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu="0",UUID="GPU-0"} 36
-DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu="2",UUID="GPU-2"} 68
-DCGM_EXP_CLOCK_EVENTS_COUNT{gpu="3",UUID="GPU-3",clock_event="power_cap"} 4
-DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="0",UUID="GPU-0",xid="13"} 3000
-DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="63"} 2000
-DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{gpu="1",UUID="GPU-1",xid="48"} 1000
-`
-
 // landing returns the handler of a server that serves the landing page at /, and the text of current at /metrics.
 func landing(t *testing.T, interval time.Duration, current func() string) http.Handler {
 	t.Helper()
@@ -252,9 +216,10 @@ func landing(t *testing.T, interval time.Duration, current func() string) http.H
 	return s.Handler()
 }
 
-// The page lists broken GPUs first, and does not warn about a GPU that is only busy.
+// With testdata/trouble.prom, the page lists broken GPUs first. That file has a lost GPU and its links, verdicts, XIDs,
+// heat, and a busy GPU at its limits. The page does not warn about a GPU that is only busy.
 func testTrouble(t *testing.T) {
-	h := httptest.NewServer(landing(t, time.Minute, func() string { return trouble }))
+	h := httptest.NewServer(landing(t, time.Minute, func() string { return folder.Read(t, "testdata/trouble.prom") }))
 	defer h.Close()
 	document := browse(t, h.URL+"/", 3)
 
@@ -323,7 +288,7 @@ const measure = `setInterval(() => {
 // On a narrow screen, empty cells are hidden. On a wide screen every cell is shown, because the columns would shift
 // otherwise.
 func testPhone(t *testing.T) {
-	page := landing(t, time.Minute, func() string { return trouble })
+	page := landing(t, time.Minute, func() string { return folder.Read(t, "testdata/trouble.prom") })
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/measure.js" {
 			w.Header().Set("Content-Type", "text/javascript")
@@ -340,8 +305,8 @@ func testPhone(t *testing.T) {
 		cells := browse(t, h.URL+"/", 3, "--window-size="+size).byID(t, "rows").all("td")
 		for _, td := range cells {
 			want := fmt.Sprint(!hidden || td.attr("class") != "empty")
-			if got := td.attr("data-shown"); got != want {
-				t.Errorf("window %s: cell %s %q: shown = %s, want %s", size, td.attr("data-label"), td.text(), got, want)
+			if got, name := td.attr("data-shown"), td.attr("data-label"); got != want {
+				t.Errorf("window %s: cell %s %q: shown = %s, want %s", size, name, td.text(), got, want)
 			}
 		}
 		if len(cells) != 4*8 {
@@ -350,8 +315,11 @@ func testPhone(t *testing.T) {
 	}
 }
 
+// The page in testdata/hostile.prom has markup and escapes in its labels, a lost GPU and an XID. %d in it is the time
+// of the collection.
 func testHostile(t *testing.T) {
 	const seconds = 10
+	hostile := folder.Read(t, "testdata/hostile.prom")
 	var requests atomic.Int64
 	begin := time.Now().Unix()
 	h := httptest.NewServer(landing(t, time.Second, func() string {
