@@ -213,33 +213,29 @@ func (l *labels) host(dst []gpu.Label) []gpu.Label {
 }
 
 // counterLabels appends the label-typed counters of a row. If a counter has no value in the row, the value of the
-// instance's GPU is used, then that of the node.
+// instance's GPU is used, then that of the node. As in NVIDIA's dcgm-exporter, switches, links, CPUs and cores have any
+// value that applies to the whole machine.
 func (l *labels) counterLabels(row, node int) {
-	parent, kind := -1, l.topology.Devices[row].Entity.Kind
-	if kind == gpu.KindGPUInstance {
+	parent, machine := -1, false
+	switch l.topology.Devices[row].Entity.Kind {
+	case gpu.KindGPUInstance:
 		parent = l.topology.ParentRow(row)
+	case gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore:
+		machine = true
 	}
 	for i := range l.columns {
 		c := &l.columns[i]
-		for _, r := range [...]int{row, parent, node, c.any(kind)} {
+		rows := []int{row, parent, node}
+		if machine && c.counter.OfMachine {
+			rows = append(rows, slices.IndexFunc(c.values, func(v gpu.Value) bool { return !v.IsAbsent() }))
+		}
+		for _, r := range rows {
 			if r >= 0 && r < len(c.values) && !c.values[r].IsAbsent() {
 				l.addUnlessTaken(c.name, c.values[r].String())
 				break
 			}
 		}
 	}
-}
-
-// any returns a row with a value that applies to the whole machine, if entities of kind k show such values. It returns
-// -1 if there is none. NVIDIA's dcgm-exporter shows such values on switches, links, CPUs and cores too.
-func (c *labelColumn) any(k gpu.Kind) int {
-	switch k {
-	case gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore:
-		if c.counter.OfMachine {
-			return slices.IndexFunc(c.values, func(v gpu.Value) bool { return !v.IsAbsent() })
-		}
-	}
-	return -1
 }
 
 // ownerLabels appends the owner's labels, sorted by name. If two have the same name, the first one wins.
