@@ -204,36 +204,16 @@ func TestOutputThatFails(t *testing.T) {
 	}
 }
 
-func TestHelp(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		args     []string
-		code     int
-		out, err string // substrings of the output
-	}{
-		{"help", nil, 0, "\n  doctor          show what works on this machine", ""},
-		{"help", []string{"--help"}, 0, "Subcommands", ""},
-		{"help", []string{"once"}, 0, "Usage: dcgm-exporter once", ""},
-		{"help", []string{"version"}, 0, "Usage: dcgm-exporter version", ""},
-		{"help", []string{"onse"}, 2, "", `"onse" is not a subcommand: did you mean "once"?`},
-		{"metrics", nil, 2, "", `"metrics" is not a subcommand: expected one of check, counters, doctor, `},
-	} {
-		var w world
-		if code := command.Run(t.Context(), tt.name, w.process(tt.args...)); code != tt.code {
-			t.Errorf("%s %q: exit code = %d, want %d", tt.name, tt.args, code, tt.code)
-		}
-		if out, err := w.Out.String(), w.Err.String(); !strings.Contains(out, tt.out) || !strings.Contains(err, tt.err) || (tt.err == "") != (err == "") {
-			t.Errorf("%s %q: stdout = %q, stderr = %q; want %q and %q", tt.name, tt.args, out, err, tt.out, tt.err)
-		}
-	}
+func TestUsages(t *testing.T) {
 	for _, name := range []string{"check", "counters", "doctor", "fields", "once", "probe", "topo", "verdict"} {
 		if !strings.Contains(command.Usage(), "\n  "+name+" ") {
 			t.Errorf("usage does not list %s", name)
 		}
-		for _, flag := range []string{"-h", "--help", "-help"} {
+		for _, args := range []string{name + " -h", name + " --help", name + " -help", "help " + name} {
 			var w world
-			if code := command.Run(t.Context(), name, w.process(flag)); code != 0 || !strings.HasPrefix(w.Out.String(), "Usage: dcgm-exporter "+name) || w.Err.Len() > 0 {
-				t.Errorf("%s %s: exit code = %d, stdout = %q, stderr = %q; want 0, the usage, nothing", name, flag, code, &w.Out, &w.Err)
+			subcommand, arg, _ := strings.Cut(args, " ")
+			if code := command.Run(t.Context(), subcommand, w.process(arg)); code != 0 || !strings.HasPrefix(w.Out.String(), "Usage: dcgm-exporter "+name) || w.Err.Len() > 0 {
+				t.Errorf("%s: exit code = %d, stdout = %q, stderr = %q; want 0, the usage, nothing", args, code, &w.Out, &w.Err)
 			}
 		}
 	}

@@ -46,19 +46,6 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-func TestSelectedGPUs(t *testing.T) {
-	w := &world{}
-	if code := command.Run(t.Context(), "topo", w.process("--source=sim", "--sim-node=t4", "--devices=g:1,3")); code != command.OK {
-		t.Fatalf("exit code = %d, want 0; stderr: %s", code, &w.Err)
-	}
-	lines := strings.Split(w.Out.String(), "\n")
-	for i, want := range []string{"GPU1 GPU3 CPU Affinity NUMA Affinity", "GPU1 X SYS 0-63 0", "GPU3 SYS X 64-127 1"} {
-		if got := strings.Join(strings.Fields(lines[i]), " "); got != want {
-			t.Errorf("line %d is %q, want %q", i, got, want)
-		}
-	}
-}
-
 // silent is a source that does not report how its GPUs are connected.
 type silent struct{ topology *gpu.Topology }
 

@@ -55,13 +55,6 @@ const (
 	rounds = 4
 )
 
-// folder reads the job files of a directory and keeps their content.
-type folder struct {
-	dir   string
-	pause func(time.Duration)
-	files map[string]file
-}
-
 // file is the content of one job file.
 type file struct {
 	jobs    []string
@@ -71,15 +64,15 @@ type file struct {
 	settled bool        // the timestamp is old enough to identify the version
 }
 
-// scan updates f.files: the files whose names have rows. It reads only those that changed since the last call. It
-// returns the other names, sorted and without hidden files.
-func (f *folder) scan(ctx context.Context, rows map[string]int) (unknown []string, err error) {
-	root, err := os.OpenRoot(f.dir)
-	if err != nil {
-		return nil, fmt.Errorf("job files: %w", gpu.WrapFSError(err))
+// scan updates m.files, the files of the folder whose names have rows. It reads only those that changed since the last
+// call. It returns the other names, sorted and without hidden files.
+func (m *Mapper) scan(ctx context.Context, rows map[string]int) (unknown []string, err error) {
+	var open []string
+	root, err := os.OpenRoot(m.dir)
+	if err == nil {
+		defer root.Close()
+		open, err = m.list(root)
 	}
-	defer root.Close()
-	open, err := f.list(root)
 	if err != nil {
 		return nil, fmt.Errorf("job files: %w", gpu.WrapFSError(err))
 	}
@@ -94,13 +87,13 @@ func (f *folder) scan(ctx context.Context, rows map[string]int) (unknown []strin
 	files := map[string]file{}
 	for round := 0; len(open) > 0 && round < rounds; round++ {
 		if round > 0 {
-			f.pause(fresh)
+			m.pause(fresh)
 		}
 		if err := ctx.Err(); err != nil {
 			return unknown, err
 		}
 		open = slices.DeleteFunc(open, func(name string) bool {
-			got, err := f.read(root, name)
+			got, err := m.read(root, name)
 			got.err = err
 			files[name] = got
 			if errors.Is(err, fs.ErrNotExist) {
@@ -110,12 +103,12 @@ func (f *folder) scan(ctx context.Context, rows map[string]int) (unknown []strin
 			return !isChanging
 		})
 	}
-	f.files = files
+	m.files = files
 	return unknown, nil
 }
 
 // list returns the names in the folder, except hidden ones, which are temporary or lock files of a writer.
-func (f *folder) list(root *os.Root) ([]string, error) {
+func (m *Mapper) list(root *os.Root) ([]string, error) {
 	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err
@@ -126,14 +119,14 @@ func (f *folder) list(root *os.Root) ([]string, error) {
 		return nil, err
 	}
 	if len(names) > maxEntries {
-		return nil, fmt.Errorf("%s: %w: more than %d", f.dir, ErrTooManyFiles, maxEntries)
+		return nil, fmt.Errorf("%s: %w: more than %d", m.dir, ErrTooManyFiles, maxEntries)
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, ".") }), nil
 }
 
 // read returns a file, from memory if its version was read before. It follows links only within the folder. Otherwise,
 // whoever may write there could put lines of any file that the exporter can read on the page.
-func (f *folder) read(root *os.Root, name string) (got file, err error) {
+func (m *Mapper) read(root *os.Root, name string) (got file, err error) {
 	// Without O_NONBLOCK, opening a pipe would block.
 	handle, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -150,7 +143,7 @@ func (f *folder) read(root *os.Root, name string) (got file, err error) {
 	if !before.Mode().IsRegular() {
 		return file{}, errNotAFile
 	}
-	if known, ok := f.files[name]; ok && known.err == nil && known.settled && sameVersion(known.info, before) {
+	if known, ok := m.files[name]; ok && known.err == nil && known.settled && sameVersion(known.info, before) {
 		return known, nil
 	}
 	content, err := io.ReadAll(io.LimitReader(handle, maxFile+1))

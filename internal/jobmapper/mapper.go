@@ -73,11 +73,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 
 // Mapper is an Attributor that reads a folder of job files. Its methods are safe for concurrent use.
 type Mapper struct {
+	dir     string
+	pause   func(time.Duration)
 	log     *slog.Logger
 	metrics *Metrics
 
-	mu       sync.Mutex // guards the fields below
-	folder   folder
+	mu       sync.Mutex      // guards the fields below
+	files    map[string]file // of the folder, whose names have rows
 	topology *gpu.Topology
 	rows     map[string]int
 	owners   *gpu.Owners // nil before the first answer
@@ -85,10 +87,8 @@ type Mapper struct {
 
 // New returns a Mapper without reading the folder.
 func New(opt Options) *Mapper {
-	return &Mapper{
-		folder: folder{dir: opt.Dir, pause: time.Sleep}, log: cmp.Or(opt.Log, slog.New(slog.DiscardHandler)),
-		metrics: opt.Metrics,
-	}
+	log := cmp.Or(opt.Log, slog.New(slog.DiscardHandler))
+	return &Mapper{dir: opt.Dir, pause: time.Sleep, log: log, metrics: opt.Metrics}
 }
 
 // Name returns "hpc".
@@ -103,8 +103,8 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if t != m.topology {
 		m.topology, m.rows, m.owners = t, rowsByName(t), &gpu.Owners{}
 	}
-	before := m.folder.files
-	unknown, err := m.folder.scan(ctx, m.rows)
+	before := m.files
+	unknown, err := m.scan(ctx, m.rows)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.folder.scan(ctx, rowsByName(t))
+	return m.scan(ctx, rowsByName(t))
 }
 
 // rowsByName returns the row of each job file, by its name in lower case: a GPU's index (2) or UUID (GPU-…), optionally
@@ -156,7 +156,7 @@ func rowsByName(t *gpu.Topology) map[string]int {
 // report counts the failures of files, and logs those that began or ended since the files were as before.
 func (m *Mapper) report(before map[string]file) {
 	dropped := 0
-	for name, file := range m.folder.files {
+	for name, file := range m.files {
 		dropped += file.dropped
 		failed := before[name].err != nil
 		if file.err != nil {
@@ -180,8 +180,8 @@ func (m *Mapper) uses() []gpu.Use {
 	}
 	devices := m.topology.Devices
 	uses, named, seen, dropped := make([]gpu.Use, len(devices)), make([]bool, len(devices)), map[rowJob]bool{}, 0
-	for _, name := range slices.Sorted(maps.Keys(m.folder.files)) {
-		file, row := m.folder.files[name], m.rows[strings.ToLower(name)]
+	for _, name := range slices.Sorted(maps.Keys(m.files)) {
+		file, row := m.files[name], m.rows[strings.ToLower(name)]
 		use := &uses[row]
 		named[row] = true
 		use.Incomplete = use.Incomplete || file.err != nil

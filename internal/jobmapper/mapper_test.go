@@ -210,9 +210,9 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	b := newBench(t)
 	b.put("0", "7\n")
 	b.attribute(node())
-	f := b.folder.files["0"]
+	f := b.files["0"]
 	f.jobs = []string{"from memory"}
-	b.folder.files["0"] = f
+	b.files["0"] = f
 	has(t, b.attribute(node()), "0=from memory!")
 	b.put("0", "77\n")
 	has(t, b.attribute(node()), "0=77!")
@@ -225,7 +225,7 @@ func TestRewrittenWhileRead(t *testing.T) {
 	path := filepath.Join(b.dir, "0")
 	write := func(content string) { check(t, os.WriteFile(path, []byte(content), 0o644)) }
 	waited := 0
-	b.folder.pause = func(time.Duration) {
+	b.pause = func(time.Duration) {
 		if waited++; waited == 1 {
 			write("7\n")
 		}
@@ -292,7 +292,7 @@ func TestUnreadable(t *testing.T) {
 	// Files of /proc are longer than their reported size, like a file that is being written. The entries of fd name
 	// open files, at least 0 to 2.
 	changing := newBench(t)
-	changing.folder.dir = "/proc/self/fdinfo"
+	changing.Mapper.dir = "/proc/self/fdinfo"
 	has(t, changing.attribute(node()), "")
 	if n := testutil.ToFloat64(changing.metrics.failed.WithLabelValues("changing")); n != 3 {
 		t.Errorf("changing files = %v, want 3", n)
@@ -333,7 +333,7 @@ func TestFolder(t *testing.T) {
 // the last version is found.
 func TestChurn(t *testing.T) {
 	b := newBench(t)
-	b.folder.pause = func(time.Duration) {}
+	b.pause = func(time.Duration) {}
 	const last = 400
 	done := make(chan error, 1)
 	go func() {
