@@ -63,16 +63,6 @@ const (
 	Health                  // --enable-health-metrics
 )
 
-// Needs lists what a plan must request for a family besides fields.
-type Needs uint8
-
-// Values of Needs.
-const (
-	NeedsPeers     Needs = 1 << iota // states of peer-to-peer connections (gpu.Plan.Peers)
-	NeedsLinks                       // whether a GPU has an active NVLink (gpu.Plan.Links)
-	NeedsPlacement                   // connections and affinity of GPUs (gpu.Plan.Placement)
-)
-
 // A Family is a metric family that the exporter computes itself. It is declared once, as a row of families. The package
 // that computes it has a function for its name. The documentation, reserved labels, the limit of series, compatibility
 // and what a plan requests derive from the row.
@@ -92,8 +82,9 @@ type Family struct {
 	Field       gpu.FieldID   // input field; 0 if there is none
 	MaxInterval time.Duration // maximum interval between samples of Field; 0 for the plan's interval
 	Values      []gpu.FieldID // fields that the family is computed from, or that correct its findings
-	Needs       Needs
-	Health      gpu.Kinds // kinds of entities whose health checks the family shows (gpu.Plan.Health)
+	Health      gpu.Kinds     // kinds of entities whose health checks the family shows
+	// Peers, Links and Placement are requested in the fields of gpu.Plan with these names.
+	Peers, Links, Placement bool
 	// Link is a GPU field whose values the family shows for each NVLink, or 0. DCGM uses one ID for both. If
 	// both had the same name, a sum would count twice.
 	Link gpu.FieldID
@@ -149,7 +140,7 @@ var families = [...]Family{
 		Values: []gpu.FieldID{FabricCliqueID, IMEXDomainStatus, IMEXDaemonStatus},
 		Health: gpu.KindsOf(gpu.KindNode, gpu.KindConnectX)},
 	{Name: P2PStatus, Type: gpu.MetricGauge, Help: "State of NVLink between pairs of GPUs",
-		Labels: []string{"peer_gpu", "link_status"}, Needs: NeedsPeers},
+		Labels: []string{"peer_gpu", "link_status"}, Peers: true},
 	{Name: XIDLastSeen, Type: gpu.MetricGauge,
 		Help: "Unix time at which the XID was last seen, with the owner at that time; " +
 			"includes XIDs from before the exporter started",
@@ -170,13 +161,13 @@ var families = [...]Family{
 			"excludes gpu_idle and display_clocks, which do not slow down work",
 		Labels: []string{"clock_event"}, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval},
 	{Name: GPUPairInfo, Type: gpu.MetricGauge, Help: "Connection of two GPUs: number of NVLinks and PCIe path",
-		Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks"}, Needs: NeedsPlacement},
+		Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks"}, Placement: true},
 	{Name: GPUAffinityInfo, Type: gpu.MetricGauge, Help: "NUMA node and CPUs nearest to the GPU",
-		Labels: []string{"numa_node", "cpu_affinity"}, Needs: NeedsPlacement},
+		Labels: []string{"numa_node", "cpu_affinity"}, Placement: true},
 	{Name: FabricState, Type: gpu.MetricGauge, Extra: true, Experimental: true,
 		Help: "Whether the NVLink fabric condition holds for the GPU", Labels: []string{"condition"},
 		Values: []gpu.FieldID{FabricManagerStatus, FabricClusterUUID, FabricCliqueID, FabricHealthMask},
-		Needs:  NeedsLinks},
+		Links:  true},
 	{Name: FabricInfo, Type: gpu.MetricGauge, Extra: true, Experimental: true,
 		Help:   "NVLink cluster and clique of the GPU; a cluster can span nodes",
 		Labels: []string{"cluster_uuid", "clique_id"}, Values: []gpu.FieldID{FabricClusterUUID, FabricCliqueID}},

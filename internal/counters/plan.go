@@ -52,9 +52,9 @@ func addDerived(p *gpu.Plan, r *Request) {
 	}
 	p.Derived = append(p.Derived, d)
 	p.Health |= f.Health
-	p.Peers = p.Peers || f.Needs&catalog.NeedsPeers != 0
-	p.Links = p.Links || f.Needs&catalog.NeedsLinks != 0
-	p.Placement = p.Placement || f.Needs&catalog.NeedsPlacement != 0
+	p.Peers = p.Peers || f.Peers
+	p.Links = p.Links || f.Links
+	p.Placement = p.Placement || f.Placement
 }
 
 // addField returns the index of a field, adding it at its first request. A family of links reads the field of the

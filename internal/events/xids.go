@@ -138,27 +138,23 @@ func (l *Log) bindXIDs(t *gpu.Topology) {
 	maps.DeleteFunc(l.entities, func(id gpu.Identity, e *entityEvents) bool {
 		return e.session != l.sessions && id.Kind != gpu.KindGPU
 	})
-	for l.forgetGPU() {
-		l.dropped.WithLabelValues(droppedGPU, reasonFull).Inc()
-	}
+	l.forgetGPUs()
 }
 
-// forgetGPU forgets the GPU that has been absent longest if there are too many, and reports whether it forgot one.
-func (l *Log) forgetGPU() bool {
-	gpus, oldest, session := 0, gpu.Identity{}, l.sessions
-	for id, e := range l.entities {
-		if id.Kind == gpu.KindGPU {
-			gpus++
-			if e.session < session {
-				oldest, session = id, e.session
-			}
+// forgetGPUs forgets the GPUs that have been absent longest if there are too many. No instances are absent.
+func (l *Log) forgetGPUs() {
+	gpus := slices.DeleteFunc(slices.Collect(maps.Keys(l.entities)), func(id gpu.Identity) bool {
+		return id.Kind != gpu.KindGPU
+	})
+	slices.SortFunc(gpus, func(a, b gpu.Identity) int {
+		return cmp.Compare(l.entities[a].session, l.entities[b].session)
+	})
+	for _, id := range gpus[:max(0, len(gpus)-maxGPUs)] {
+		if l.entities[id].session < l.sessions {
+			delete(l.entities, id)
+			l.dropped.WithLabelValues(droppedGPU, reasonFull).Inc()
 		}
 	}
-	if gpus <= maxGPUs || session == l.sessions {
-		return false
-	}
-	delete(l.entities, oldest)
-	return true
 }
 
 // repeat records that the next Read may repeat reports of earlier ones.

@@ -37,7 +37,7 @@ var xidLabels = []string{"err_code", "err_msg"}
 
 // Check returns what is wrong with a query, one sentence each, without duplicates. It reports only certain mistakes:
 // whatever cannot be decided passes.
-func (c *Checker) Check(expr string) []string {
+func (c *Checker) Check(expr string) (found []string) {
 	expr = withoutVariables(expr)
 	root, err := metricsql.Parse(expr)
 	switch {
@@ -46,26 +46,22 @@ func (c *Checker) Check(expr string) []string {
 	case err != nil:
 		return []string{"not PromQL: " + err.Error()}
 	}
-	var found []string
-	add := func(sentences ...string) {
-		for _, sentence := range sentences {
-			if sentence != "" && !slices.Contains(found, sentence) {
-				found = append(found, sentence)
-			}
-		}
-	}
-	lacking, _ := c.lacking(root)
-	add(lacking...)
+	sentences, _ := c.lacking(root)
 	metricsql.VisitAll(root, func(e metricsql.Expr) {
 		switch e := e.(type) {
 		case *metricsql.MetricExpr:
-			add(c.metric(e)...)
+			sentences = append(sentences, c.metric(e)...)
 		case *metricsql.FuncExpr:
-			add(c.function(e))
+			sentences = append(sentences, c.function(e))
 		case *metricsql.BinaryOpExpr:
-			add(c.unit(e))
+			sentences = append(sentences, c.unit(e))
 		}
 	})
+	for _, sentence := range sentences {
+		if sentence != "" && !slices.Contains(found, sentence) {
+			found = append(found, sentence)
+		}
+	}
 	return found
 }
 
