@@ -2,8 +2,12 @@ package events_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,7 +62,6 @@ func TestXIDsRepeatedWithinASession(t *testing.T) {
 		e.happen(time.Now(), 31)
 		r.Wait(interval)
 		seen.are(t, counts{"62": 1, "45": 2, "31": 1})
-		r.Stop()
 	})
 }
 
@@ -76,7 +79,6 @@ func TestXIDsOfTheFuture(t *testing.T) {
 		}
 		r.Wait(5 * time.Minute)
 		r.Has(inWindow(0, "", 0))
-		r.Stop()
 	})
 }
 
@@ -132,7 +134,6 @@ func TestLocalClockIsSet(t *testing.T) {
 				last(45)
 				r.Wait(6 * time.Minute)
 				r.Has(inWindow(0, "", 0))
-				r.Stop()
 			})
 		})
 	}
@@ -147,7 +148,6 @@ func TestImplausibleXIDs(t *testing.T) {
 		r.Wait(interval)
 		seen.are(t, counts{"10000": 1})
 		r.Metric("dcgm_exporter_events_dropped_total{reason=out_of_range,what=xid} 4")
-		r.Stop()
 	})
 }
 
@@ -161,7 +161,6 @@ func TestNoGaugeBeforeFirstXID(t *testing.T) {
 		e.happen(time.Now(), 31)
 		r.Wait(interval)
 		r.Has(gauge(0, 31))
-		r.Stop()
 	})
 }
 
@@ -202,7 +201,6 @@ func TestWindowDoesNotDependOnSampling(t *testing.T) {
 				r.Wait(interval)
 				played[name] = append(played[name], r.Lines(clockCountFamily)...)
 			}
-			r.Stop()
 		})
 	}
 	highest := clockCountFamily + "{0}[{window_size_in_ms 300000} {clock_event power_cap}] 8"
@@ -248,7 +246,6 @@ func TestWindowUsesIntervalOfGroup(t *testing.T) {
 		r.Reload(collector.Settings{Source: opt.Source, Plan: &plan})
 		throttled(3, "7")
 		throttled(97, "30")
-		r.Stop()
 	})
 }
 
@@ -282,7 +279,6 @@ func TestXIDsOfLastReadAreCounted(t *testing.T) {
 				if got := seen.now()["79"]; got != 2 {
 					t.Errorf("XIDs counted = %d, want 2", got)
 				}
-				r.Stop()
 			})
 		})
 	}
@@ -313,7 +309,6 @@ func TestXIDsDuringAReload(t *testing.T) {
 				t.Errorf("Reads = %d, want 3: the first, and one of each session during the reload", reads)
 			}
 		})
-		r.Stop()
 	})
 }
 
@@ -345,7 +340,6 @@ func TestRedatedXIDs(t *testing.T) {
 		r.Reload(r.Settings)
 		r.Wait(interval)
 		seen.are(t, counts{"79": 4, "31": 2})
-		r.Stop()
 	})
 }
 
@@ -372,6 +366,226 @@ func TestXIDsFromBeforeTheProcess(t *testing.T) {
 		r.Reload(r.Settings)
 		r.Wait(interval)
 		seen.are(t, counts{"79": 1})
-		r.Stop()
+	})
+}
+
+// XIDs and clock event reasons are counted even if they are the first field of the plan.
+func TestEventsOfTheFirstField(t *testing.T) {
+	first := func(field func(*loop.Options)) func(*loop.Options) {
+		return func(o *loop.Options) {
+			field(o)
+			o.Plan.Fields, o.Plan.Counters = o.Plan.Fields[1:], nil
+			for i := range o.Plan.Derived {
+				o.Plan.Derived[i].Field = 0
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		r := start(t, e.Open, first(families(xidTotalFamily, xidCountFamily)))
+		e.happen(time.Now(), 62)
+		r.Wait(interval)
+		r.Has(total(0, 62, 1), inWindow(0, "{xid 62}", 1))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		const powerCap = 4
+		e := newEngine()
+		r := start(t, e.Open, first(clockFamilies(clockTotalFamily)))
+		begin := time.Now()
+		e.do(func() {
+			for n, mask := range []int64{0, powerCap, 0} {
+				at := begin.Add(time.Duration(n) * time.Second)
+				e.reasons = append(e.reasons, gpu.Sample{Value: gpu.Int(mask), Time: at.UnixNano()})
+			}
+		})
+		r.Wait(interval)
+		r.Has(clockTotalFamily + "{0}[{clock_event power_cap}] 1")
+	})
+}
+
+// After the clock is set back, the XIDs from before are in the future. The gauge shows the newest of the other XIDs.
+func TestNewestXIDAfterAClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		var back atomic.Int64
+		now := func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			o.Now = now
+		})
+		e.happen(now(), 62)
+		r.Wait(interval)
+		r.Has(gauge(0, 62))
+		back.Store(int64(time.Hour))
+		e.happen(now(), 31)
+		r.Wait(interval)
+		r.Has(gauge(0, 31))
+	})
+}
+
+// The kernel log may name a pod that ended some cycles ago.
+func TestXIDOfAnEarlierPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, log, seen := newEngine(), readLog(), &figures{}
+		holder := func(pod string) *gpu.Owners {
+			owner := gpu.Owner{Namespace: "n", Pod: pod, PodUID: "uid-" + pod, Container: "c"}
+			return &gpu.Owners{
+				Labels: [][]gpu.Label{nil},
+				Uses:   []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{owner}}},
+			}
+		}
+		var owners atomic.Pointer[gpu.Owners]
+		owners.Store(holder("a"))
+		r := start(t, e.Open, func(o *loop.Options) {
+			seen.watchTotals(o)
+			o.KernelLog = log
+			o.Attributors = pods(owners.Load)
+		})
+		r.Wait(interval)
+		owners.Store(holder("b"))
+		r.Wait(3 * interval)
+		log.report(gpu.XID{
+			PCIBusID: "00000000:1B:00.0", Code: 31, PodUIDs: []string{"uid-a"}, Time: time.Now().UnixNano(),
+		})
+		r.Wait(interval)
+		seen.are(t, counts{"31 container=c namespace=n pod=a": 1})
+	})
+}
+
+// The counts of 256 GPUs are kept. Beyond that, the GPU that has been absent longest is forgotten.
+func TestGPUsThatAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := func(n int) string { return "GPU-" + string(rune('a'+n/26)) + string(rune('a'+n%26)) }
+		e := newEngine()
+		e.topology = gpusAt(name(0))
+		r := start(t, e.Open, families(xidTotalFamily))
+		for n := range 257 {
+			if n > 0 {
+				e.become(gpusAt(name(n)))
+			}
+			e.happen(time.Now(), 79)
+			r.Wait(interval)
+		}
+		e.become(gpusAt(name(0), name(1), name(256)))
+		r.Has(total(0, 79, 0), total(1, 79, 1), total(2, 79, 1))
+		var many []string
+		for n := range 300 {
+			many = append(many, name(n))
+		}
+		e.become(gpusAt(many...))
+		r.Has(total(256, 79, 1), total(299, 79, 0))
+	})
+}
+
+// The exporter keeps a bounded number of series, whatever XIDs arrive and however many owners there are. Their sum
+// remains the number of XIDs.
+func TestEventsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const cycles, each = 200, 20
+		random := rand.New(rand.NewPCG(1, 2))
+		e := newEngine()
+		var mu sync.Mutex
+		var series, total, windowed int64
+		pod := 0
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily, xidCountFamily)(o)
+			o.Attributors = pods(func() *gpu.Owners {
+				pod++
+				return ofPod(strconv.Itoa(pod))
+			})
+			o.Publish = func(s *gpu.Snapshot) {
+				mu.Lock()
+				defer mu.Unlock()
+				series, total, windowed = 0, 0, 0
+				for _, f := range s.Families {
+					for _, x := range f.Series {
+						n, _ := x.Value.Int64()
+						switch f.Name {
+						case xidTotalFamily:
+							series, total = series+1, total+n
+						case xidCountFamily:
+							windowed += n
+						}
+					}
+				}
+			}
+		})
+		heap := func() int64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		r.Wait(40 * interval)
+		mu.Lock()
+		if alerts := int64(len(catalog.AlertXIDs())); series != alerts {
+			t.Errorf("series without XIDs = %d, want the %d that alerts use, for the current owner", series, alerts)
+		}
+		mu.Unlock()
+		for range cycles {
+			at := time.Now()
+			for range each {
+				at = at.Add(time.Second / 5)
+				e.happen(at, 1+random.Int64N(gpu.MaxXID-1))
+			}
+			r.Wait(interval)
+		}
+		mu.Lock()
+		if most := int64(5 * time.Minute / interval * each); windowed == 0 || windowed > most {
+			t.Errorf("XIDs in the window = %d, want 1 to %d", windowed, most)
+		}
+		mu.Unlock()
+		before := heap()
+		r.Wait(2000 * interval) // owners keep changing
+		grown := heap() - before
+		mu.Lock()
+		defer mu.Unlock()
+		if total != cycles*each {
+			t.Errorf("XIDs counted = %d, want %d", total, cycles*each)
+		}
+		if series > 33*65 { // owners including "no owner", times XIDs including "other"
+			t.Errorf("series = %d, want at most %d", series, 33*65)
+		}
+		if grown > 64<<10 {
+			t.Errorf("memory grew by %d bytes, want at most %d", grown, 64<<10)
+		}
+	})
+}
+
+// A clock event is counted when it starts. Its seconds are counted only between consecutive samples that both show
+// it, not over a gap.
+func TestClockEventsByEdgesAndSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const powerCap, thermal = 0x4, 0x20 // nvmlClocksEventReason…
+		begin := time.Now()
+		e := newEngine()
+		at := func(seconds, mask int64) { e.sample(begin.Add(time.Duration(seconds)*time.Second), mask) }
+		r := start(t, e.Open, clockFamilies(clockTotalFamily, clockSecondsFamily))
+		step := func(wanted ...string) {
+			t.Helper()
+			r.Wait(interval)
+			r.Has(wanted...)
+		}
+		const count, seconds = clockTotalFamily + "{0}[{clock_event ", clockSecondsFamily + "{0}[{clock_event "
+		at(1, 0)
+		step(count+"power_cap}] 0", seconds+"power_cap}] 0", count+"sw_thermal}] 0", count+"gpu_idle}] 0")
+		for _, slowsNothing := range []string{"gpu_idle", "display_clocks"} {
+			r.HasNot(seconds + slowsNothing)
+		}
+		at(11, powerCap) // the event starts
+		at(13, powerCap|thermal)
+		at(14, thermal) // the event ends after 3 s
+		at(15, powerCap)
+		step(count+"power_cap}] 2", seconds+"power_cap}] 3", count+"sw_thermal}] 1", seconds+"sw_thermal}] 2")
+		step(count+"power_cap}] 2", seconds+"power_cap}] 3") // no new sample
+		at(29, 0)
+		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
+		at(35, thermal)
+		step(count + "sw_thermal}] 2")
+		r.Wait(4 * interval)
+		at(75, 0) // 40 s later, which is more than three intervals
+		step(seconds+"sw_thermal}] 2", count+"sw_thermal}] 2")
+		at(14, powerCap) // the same sample is reported again
+		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
 	})
 }

@@ -1,6 +1,9 @@
 package events_test
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -89,7 +92,6 @@ func TestKernelLogIsSourceWhileRead(t *testing.T) {
 		r.Wait(interval)
 		e.happen(time.Now(), 79)
 		counted(counts{"48": 1, "31": 2, "79": 2, "62": 1})
-		r.Stop()
 	})
 }
 
@@ -131,6 +133,110 @@ func TestEngineReturns(t *testing.T) {
 		r.Reload(r.Settings)
 		e.happen(time.Now().Add(time.Second), 62)
 		is(counts{"31": 7, "62": 1})
-		r.Stop()
+	})
+}
+
+const (
+	seenFamily   = "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS"
+	detailFamily = "DCGM_EXP_XID_DETAILS_TOTAL"
+	sxidFamily   = "DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL"
+	sxidSeen     = "dcgm_nvswitch_sxid_last_seen_timestamp_seconds"
+)
+
+// An XID from before the start updates the timestamp and is not counted. Its GPU may appear later. The engine's
+// reports update the timestamp as well, even for the period in which the kernel log is read.
+func TestXIDsFromBeforeStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, log, seen := newEngine(), readLog(), &figures{}
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily, xidCountFamily, seenFamily)(o)
+			seen.watch(o)
+			o.KernelLog = log
+		})
+		hourAgo := time.Now().Add(-time.Hour)
+		for _, bus := range []string{"00000000:1B:00.0", "00000000:1C:00.0"} {
+			log.report(gpu.XID{PCIBusID: bus, Code: 79, Time: hourAgo.UnixNano(), Past: true})
+		}
+		r.Wait(interval)
+		r.Has(lastSeen(0, 79, hourAgo), gauge(0, 0), inWindow(0, "", 0))
+		seen.are(t, counts{})
+
+		e.become(gpusAt("GPU-0", "GPU-1"))
+		e.happen(time.Now(), 119) // not in the kernel log
+		reported := time.Now()
+		r.Wait(interval)
+		r.Has(lastSeen(0, 79, hourAgo), lastSeen(1, 79, hourAgo), lastSeen(0, 119, reported))
+		seen.are(t, counts{})
+
+		log.happen(time.Now(), 79)
+		again := time.Now()
+		r.Wait(interval)
+		r.Has(lastSeen(0, 79, again), lastSeen(1, 79, hourAgo))
+		seen.are(t, counts{"79": 1})
+	})
+}
+
+// Details of XIDs, and SXIDs, are counted from the kernel log. The number of series is bounded.
+func TestDetails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := readLog()
+		r := start(t, newEngine().Open, func(o *loop.Options) {
+			families(xidTotalFamily, detailFamily, sxidFamily, sxidSeen)(o)
+			o.KernelLog = log
+		})
+		holds := func(family string, sum int64, series int) {
+			t.Helper()
+			got := int64(0)
+			for _, line := range r.Lines(family) {
+				n, err := strconv.ParseInt(line[strings.LastIndex(line, " ")+1:], 10, 64)
+				if err != nil {
+					t.Fatalf("line %q: value is not an integer: %v", line, err)
+				}
+				got, series = got+n, series-1
+			}
+			if got != sum || series != 0 {
+				t.Errorf("%s: sum = %d, want %d; missing series = %d, want 0", family, got, sum, series)
+			}
+		}
+		detail := func(code int64, d gpu.XIDDetail) {
+			log.report(gpu.XID{PCIBusID: "00000000:1B:00.0", Code: code, Time: time.Now().UnixNano(), Detail: d})
+		}
+		link := gpu.XIDDetail{Unit: "NETIR_LINK_EVT", SubCode: "4", Link: "8", Severity: "fatal"}
+		detail(149, link)
+		detail(149, link)
+		detail(149, gpu.XIDDetail{Unit: "NETIR", SubCode: "0", Severity: "fatal"})
+		detail(154, gpu.XIDDetail{Action: "gpu_reset"})
+		detail(145, gpu.XIDDetail{}) // details that could not be parsed
+		at := time.Now().Add(-time.Hour)
+		sxid := func(of uint32, code int64, severity, link string) gpu.XID {
+			d := gpu.XIDDetail{Severity: severity, Link: link}
+			return gpu.XID{OnSwitch: true, Switch: of, Code: code, Detail: d, Time: at.UnixNano()}
+		}
+		past, other := sxid(3, 20034, "fatal", "30"), sxid(2, 20034, "fatal", "")
+		for _, x := range []*gpu.XID{&past, &other} {
+			x.Time, x.Past = at.Add(-time.Hour).UnixNano(), true
+		}
+		log.report(sxid(3, 20034, "fatal", "30"), sxid(0, 10004, "nonfatal", ""), past, other)
+		r.Wait(interval)
+		const of3 = "{-1}[{nvswitch nvswitch3} {sxid 20034} {severity fatal} {link 30}] "
+		const of2 = "{-1}[{nvswitch nvswitch2} {sxid 20034} {severity fatal}] "
+		r.Has(fmt.Sprint(sxidSeen, of3, float64(at.Unix())),
+			fmt.Sprint(sxidSeen, of2, float64(at.Add(-time.Hour).Unix())),
+			sxidFamily+of2+"0", sxidFamily+of3+"1")
+		r.Has(detailFamily+"{0}[{xid 149} {unit NETIR} {subcode 0} {severity fatal}] 1",
+			detailFamily+"{0}[{xid 149} {unit NETIR_LINK_EVT} {subcode 4} {link 8} {severity fatal}] 2",
+			detailFamily+"{0}[{xid 154} {action gpu_reset}] 1",
+			sxidFamily+"{-1}[{nvswitch nvswitch0} {sxid 10004} {severity nonfatal}] 1",
+			total(0, 145, 1))
+		holds(detailFamily, 4, 3)
+		for n := range 1000 {
+			link.Link = strconv.Itoa(n)
+			detail(149, link)
+			log.report(sxid(uint32(n%200), int64(1+n), "fatal", ""))
+		}
+		r.Wait(interval)
+		holds(detailFamily, 1004, 129)
+		holds(sxidFamily, 1002, 129)
+		r.Has(sxidFamily + "{-1}[{sxid other}] 875")
 	})
 }

@@ -288,7 +288,6 @@ func countOnce(t *testing.T, random *rand.Rand) {
 			seen.sum, happened, seen.fell, h.kind, h.remote, h.kernelLog)
 	}
 	seen.mu.Unlock()
-	r.Stop()
 }
 
 // disturb does something random to a running exporter.

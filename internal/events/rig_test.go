@@ -156,10 +156,13 @@ func testPlan() *gpu.Plan {
 	}
 }
 
+// start runs a Loop until the test or bubble ends.
 func start[S collector.Session](
 	t *testing.T, open func(context.Context, *gpu.Plan) (S, error), adjust func(*loop.Options),
 ) *loop.Rig {
-	return loop.Start(t, collector.SourceOf(open), testPlan(), adjust)
+	r := loop.Start(t, collector.SourceOf(open), testPlan(), adjust)
+	t.Cleanup(r.Stop)
+	return r
 }
 
 // gauge returns the expected line of a row's XID gauge.
