@@ -10,42 +10,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-const constFields = `package dcgm
-
-var dcgmFields = map[string]Short{
-	"DCGM_FI_SYSTEM_FIELD_UNKNOWN": 0,
-	"DCGM_FI_DEV_SM_CLOCK":         100,
-	"DCGM_FI_DEV_GPU_TEMP_CELSIUS": 150,
-	"DCGM_FI_FIRST_VGPU_FIELD_ID":  520,
-	"DCGM_FI_DEV_VGPU_VM_ID":       520,
-	"DCGM_FI_DEV_SM_CLOCK_HERTZ":   1603,
+// smallModule returns the files of a small module like go-dcgm.
+func smallModule(t *testing.T) (constFields, header string) {
+	t.Helper()
+	return folder.Read(t, "testdata", "const_fields.txt"), folder.Read(t, "testdata", "dcgm_fields.txt")
 }
-
-var legacyDCGMFields = map[string]Short{
-	"DCGM_FI_DEV_GPU_TEMP": 150,
-	"dcgm_gpu_temp":        150,
-}
-`
-
-const header = `
-/**
- * SM clock
- * Deprecated: Use DCGM_FI_DEV_SM_CLOCK_HERTZ instead.
- */
-#define DCGM_FI_DEV_SM_CLOCK 100
-
-/**
- * Not a base-unit field
- * Deprecated: Use DCGM_FI_DEV_SM_CLOCK instead.
- */
-#define DCGM_FI_DEV_GPU_TEMP_CELSIUS 150
-
-/** SM clock in hertz */
-#define DCGM_FI_DEV_SM_CLOCK_HERTZ 1603
-`
 
 func module0(t *testing.T) []*field {
 	t.Helper()
+	constFields, header := smallModule(t)
 	fields, err := readModule(folder.Of(t, map[string]string{"const_fields.go": constFields, "dcgm_fields.h": header}))
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +50,7 @@ func TestReadModule(t *testing.T) {
 }
 
 func TestReadModuleRejectsUnknownFormats(t *testing.T) {
+	constFields, header := smallModule(t)
 	for name, files := range map[string]map[string]string{
 		"no maps": {"const_fields.go": "package dcgm\n", "dcgm_fields.h": header},
 		"orphan alias": {"const_fields.go": strings.Replace(constFields, `"dcgm_gpu_temp":        150`,

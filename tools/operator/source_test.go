@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // operands.txt agrees with the operator's source in seven releases, or in all if GPUOP_ALL is 1.
@@ -86,23 +86,7 @@ func TestUpstreamsListAgrees(t *testing.T) {
 
 // Source code that cannot be interpreted is an error. It must not lead to an incomplete row.
 func TestUnknownForms(t *testing.T) {
-	manager := func(condition string) string {
-		return `package controllers
-func (n *ClusterPolicyController) init() { addState(n, "/opt/gpu-operator/state-x") }
-func (n ClusterPolicyController) isStateEnabled(stateName string) bool {
-	switch stateName { case "state-x": return ` + condition + ` }
-	return false
-}
-func preProcessDaemonSet() { _ = map[string]any{"nvidia-x": TransformX} }
-func TransformX(config *ClusterPolicySpec) { gpuv1.ImagePath(&config.X) }`
-	}
-	const types = "package v1\ntype ClusterPolicySpec struct { X XSpec `json:\"x\"` }\ntype XSpec struct { Image string `json:\"image\"`; Enabled *bool `json:\"enabled\"` }\n" +
-		"func (x *XSpec) IsEnabled() bool { if x.Enabled == nil { return true }; return *x.Enabled }"
-	asset := func(container string) string {
-		text, _ := yaml.Marshal(map[string]any{"kind": "DaemonSet", "metadata": map[string]any{"name": "nvidia-x"},
-			"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": container}}}}}})
-		return string(text)
-	}
+	const asset = "kind: DaemonSet\nmetadata: {name: nvidia-x}\nspec: {template: {spec: {containers: [{name: CONTAINER}]}}}\n"
 	for _, tt := range []struct{ name, condition, container, want string }{
 		{"known", "clusterPolicySpec.X.IsEnabled()", "x-ctr", ""},
 		{"a condition that compares numbers", "clusterPolicySpec.X.Count > 2", "x-ctr", "the condition clusterPolicySpec.X.Count > 2"},
@@ -110,8 +94,13 @@ func TransformX(config *ClusterPolicySpec) { gpuv1.ImagePath(&config.X) }`
 		{"a container of another image", "clusterPolicySpec.X.IsEnabled()", "openshift-driver-toolkit-ctr", "the code reads the images"},
 	} {
 		s := newSource()
-		for name, text := range map[string]string{"controllers/a.go": manager(tt.condition), "api/clusterpolicy_types.go": types, "assets/state-x/a.yaml": asset(tt.container)} {
-			if err := s.add(name, []byte(text)); err != nil {
+		fill := strings.NewReplacer("CONDITION", tt.condition, "CONTAINER", tt.container)
+		for name, text := range map[string]string{
+			"controllers/a.go":           folder.Read(t, "testdata", "controller.txt"),
+			"api/clusterpolicy_types.go": folder.Read(t, "testdata", "types.txt"),
+			"assets/state-x/a.yaml":      asset,
+		} {
+			if err := s.add(name, []byte(fill.Replace(text))); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"flag"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -11,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var (
@@ -27,11 +28,7 @@ func TestWorkedExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := filepath.Join(root, "docs", "gpuop", "dev", "recipes.md")
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, section, _ := strings.Cut(string(text), "\n## Three worked examples\n")
+	before, section, _ := strings.Cut(folder.Read(t, page), "\n## Three worked examples\n")
 
 	// files of the examples, and changes to the sources
 	dir := t.TempDir()
@@ -40,7 +37,7 @@ func TestWorkedExamples(t *testing.T) {
 		kind, name, table, content := m[1], m[2], m[3], m[4]
 		switch kind {
 		case "yaml":
-			write(t, filepath.Join(dir, name), content)
+			folder.Write(t, filepath.Join(dir, name), content)
 		case "text":
 			appended[name] = content
 		case "go":
@@ -51,37 +48,33 @@ func TestWorkedExamples(t *testing.T) {
 		t.Fatalf("found %d hand-written lines and %d rows in the examples, want 1 and 2", len(appended), len(rows))
 	}
 	tables := filepath.Join(dir, "tables")
-	write(t, filepath.Join(tables, "x"), "")
+	folder.Write(t, filepath.Join(tables, "x"), "")
 	if err := run(filepath.Join(dir, "CHARTS"), "", tables, false); err != nil {
 		t.Fatal(err)
 	}
 	overlay := map[string]string{}
-	generated, err := filepath.Glob(filepath.Join(tables, "*.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range generated {
+	for _, path := range folder.Files(t, tables, "*.txt") {
 		overlay[filepath.Join(root, "gpuop", "chart", filepath.Base(path))] = path
 	}
 	for name, lines := range appended {
-		write(t, filepath.Join(dir, "new", name), contentOf(t, root, name)+lines)
+		folder.Write(t, filepath.Join(dir, "new", name), folder.Read(t, root, name)+lines)
 		overlay[filepath.Join(root, name)] = filepath.Join(dir, "new", name)
 	}
 	for name, row := range rows {
 		opens := regexp.MustCompile(`(?m)^var ` + row[0] + ` = \[\](?:struct \{\n(?:\t.*\n)*\}|\w+)\{$`)
-		old := contentOf(t, root, name)
+		old := folder.Read(t, root, name)
 		at := opens.FindStringIndex(old)
 		if at == nil {
 			t.Fatalf("%s: table %s not found", name, row[0])
 		}
-		write(t, filepath.Join(dir, "new", name), old[:at[1]]+"\n"+row[1]+old[at[1]:])
+		folder.Write(t, filepath.Join(dir, "new", name), old[:at[1]]+"\n"+row[1]+old[at[1]:])
 		overlay[filepath.Join(root, name)] = filepath.Join(dir, "new", name)
 	}
 	list, err := json.Marshal(map[string]any{"Replace": overlay})
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "overlay.json"), string(list))
+	folder.Write(t, filepath.Join(dir, "overlay.json"), string(list))
 
 	program := filepath.Join(dir, "gpuop")
 	build := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./gpuop")
@@ -97,27 +90,8 @@ func TestWorkedExamples(t *testing.T) {
 		return "```console\n$ gpuop " + line + "\n" + string(out) + "```"
 	})
 	if *update {
-		write(t, page, before+"\n## Three worked examples\n"+fresh)
+		folder.Write(t, page, before+"\n## Three worked examples\n"+fresh)
 	} else if diff := cmp.Diff(section, fresh); diff != "" {
 		t.Errorf("docs/gpuop/dev/recipes.md (-documented +printed):\n%s", diff)
 	}
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func contentOf(t *testing.T, root, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // same checks that the table produces the files in the repository, except for the file named except.
@@ -20,11 +21,8 @@ func same(t *testing.T, table *chart.Table, except string) {
 		if name == except {
 			continue
 		}
-		have, err := os.ReadFile(filepath.Join("..", "..", "gpuop", "chart", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(strings.Split(string(have), "\n"), strings.Split(string(text), "\n")); diff != "" {
+		have := folder.Read(t, "..", "..", "gpuop", "chart", name)
+		if diff := cmp.Diff(strings.Split(have, "\n"), strings.Split(string(text), "\n")); diff != "" {
 			t.Errorf("%s (-repository +generated):\n%s", name, diff)
 		}
 	}
