@@ -19,55 +19,24 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// TestMigration follows docs/migration.md with the values of three generations of NVIDIA's chart, on three simulated
-// nodes. Every metric in the selected counters file must be served, unless the node's hardware lacks it.
+// TestMigration follows docs/migration.md with the values of three generations of NVIDIA's chart in testdata/migration,
+// on three simulated nodes. Every metric in the selected counters file must be served, unless the node's hardware lacks
+// it.
 func TestMigration(t *testing.T) {
-	const mounted = `
-extraConfigMapVolumes:
-- name: exporter-metrics-volume
-  configMap: {name: exporter-metrics-config-map, items: [{key: metrics, path: default-counters.csv}]}
-extraVolumeMounts:
-- name: exporter-metrics-volume
-  mountPath: /etc/dcgm-exporter/default-counters.csv
-  subPath: default-counters.csv
-`
-	const custom = "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.\nDCGM_FI_PROF_DRAM_ACTIVE, gauge, Memory interface.\n"
 	c := load(t)
-	for name, tt := range map[string]struct {
-		values, file string // file is the counters file that NVIDIA's chart would use
-	}{
-		"3.x": {`
-arguments: [-f, /etc/dcgm-exporter/dcp-metrics-included.csv]
-kubeletPath: /var/lib/kubelet/pod-resources
-securityContext: {runAsNonRoot: false, runAsUser: 0, capabilities: {add: [SYS_ADMIN]}}
-serviceMonitor: {enabled: true, interval: 15s, honorLabels: false, additionalLabels: {release: monitoring}}
-nodeSelector: {accelerator: nvidia}
-extraEnv: [{name: DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE, value: device-name}]
-`, folder.Read(t, root, "etc/dcp-metrics-included.csv")},
-		"4.5": {`
-arguments: [-f, /etc/dcgm-exporter/default-counters.csv]
-securityContext: {runAsNonRoot: false, runAsUser: 0, capabilities: {add: [SYS_ADMIN]}}
-kubernetes: {enablePodLabels: true, enablePodUID: true, rbac: {create: true}}
-livenessProbe: {initialDelaySeconds: 45, periodSeconds: 5}
-tolerations: [{operator: Exists}]
-` + mounted, folder.Read(t, root, "etc/default-counters.csv")},
-		"4.8": {`
-arguments: [-f, /etc/dcgm-exporter/default-counters.csv, --collect-interval, "10000"]
-hostPID: false
-priorityClassName: system-node-critical
-securityContext: {runAsUser: 0, capabilities: {add: [SYS_ADMIN], drop: [ALL]}, allowPrivilegeEscalation: false}
-customMetrics: |
-  DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.
-  DCGM_FI_PROF_DRAM_ACTIVE, gauge, Memory interface.
-resources: {limits: {cpu: 200m, memory: 512Mi}}
-` + mounted, custom},
+	// the counters files that NVIDIA's charts would use
+	for name, file := range map[string]string{
+		"3.x": folder.Read(t, root, "etc/dcp-metrics-included.csv"),
+		"4.5": folder.Read(t, root, "etc/default-counters.csv"),
+		"4.8": "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.\nDCGM_FI_PROF_DRAM_ACTIVE, gauge, Memory interface.\n",
 	} {
+		values := folder.Read(t, "testdata", "migration", name+".yaml")
 		for _, node := range []string{"a100-mig", "h100x8", "t4"} {
 			t.Run(name+" on "+node, func(t *testing.T) {
 				t.Parallel()
-				strict := migrated(t, mustRender(t, c, withStrict(tt.values)), node)
-				relaxed := migrated(t, mustRender(t, c, tt.values), node)
-				requests, _, err := counters.Parse(strings.NewReader(tt.file), "counters.csv")
+				strict := migrated(t, mustRender(t, c, withStrict(values)), node)
+				relaxed := migrated(t, mustRender(t, c, values), node)
+				requests, _, err := counters.Parse(strings.NewReader(file), "counters.csv")
 				if err != nil || len(requests) == 0 {
 					t.Fatalf("counters file: %d counters, error %v; want at least one counter and no error",
 						len(requests), err)

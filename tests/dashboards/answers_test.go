@@ -22,59 +22,19 @@ func shipped(t *testing.T, name string) []byte {
 }
 
 // fleet returns four machines that share GPUs in different ways, in all vocabularies, with the faults that panels show.
+// The trailer of gpu-d has series that a simulated machine does not produce by itself: faults of the exporter, process
+// metrics, and a firing alert.
 func fleet(t *testing.T) []machine {
 	file := shipped(t, "fleet")
+	data := func(name string) string { return folder.Read(t, "testdata", name) }
 	return []machine{
-		{host: "gpu-a", file: file, node: "demo", vocabulary: catalog.Classic, scenario: `faults:
-  - {fault: xid, at: 20m, devices: ["1", "3"], xids: [62, 45]}
-  - {fault: throttle, at: 10m, devices: ["2"], reasons: [sw_thermal]}
-  - {fault: set, at: 10m, devices: ["2"], fields: [DCGM_FI_DEV_GPU_TEMP], value: 88}
-  - {fault: absent, reason: permission, at: 0s, devices: ["5"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
-  - {fault: set, at: 10m, for: 5m, devices: ["5"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 808334905}
-  - {fault: gpu-lost, at: 22m, devices: ["0"]}
-`},
+		{host: "gpu-a", file: file, node: "demo", vocabulary: catalog.Classic, scenario: data("gpu-a.yaml")},
 		{host: "gpu-b", file: file, node: "shared", vocabulary: catalog.Current},
-		{host: "gpu-c", file: file, node: "nvswitch", vocabulary: catalog.Both, scenario: `faults:
-  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_ROW_REMAP_PENDING, DCGM_FI_DEV_RETIRED_PENDING,
-     DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
-  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL, DCGM_FI_DEV_ECC_SBE_VOL_TOTAL],
-     value: 40}
-  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS,
-     DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS], value: 3}
-  - {fault: set, at: 10m, devices: ["6"], fields: [DCGM_FI_DEV_ROW_REMAP_FAILURE], value: 1}
-  - {fault: set, at: 10m, devices: ["4"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 4}
-  - {fault: set, at: 10m, devices: ["4"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY], value: 2}
-  - {fault: set, at: 10m, devices: ["3"], fields: [DCGM_FI_DEV_PCIE_LINK_WIDTH], value: 8}
-  - {fault: set, at: 10m, devices: ["3"], fields: [DCGM_FI_DEV_PCIE_REPLAY_COUNTER], value: 600}
-  - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL,
-     DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL,
-     DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 240, rate: 1}
-  - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS,
-     DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS,
-     DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS], value: 3, rate: 1}
-  - {fault: set, at: 5m, devices: ["7"], fields: [DCGM_FI_PROF_GR_ENGINE_ACTIVE], value: 0.21}
-  - {fault: set, at: 5m, devices: ["7"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 21}
-  - {fault: link-down, at: 15m, devices: [nvlink 0/4, nvlink 0/5]}
-  - {fault: health, at: 15m, devices: ["0"], watches: [NVLINK], code: DCGM_FR_NVLINK_DOWN}
-`},
-		{host: "gpu-d", file: file, node: "t4", vocabulary: catalog.Classic, trailer: ofApp, scenario: `faults:
-  - {fault: engine-down, at: 20m}
-`},
+		{host: "gpu-c", file: file, node: "nvswitch", vocabulary: catalog.Both, scenario: data("gpu-c.yaml")},
+		{host: "gpu-d", file: file, node: "t4", vocabulary: catalog.Classic, scenario: data("gpu-d.yaml"),
+			trailer: data("gpu-d.prom")},
 	}
 }
-
-// ofApp is appended to the page of gpu-d. It has series that a simulated machine does not produce by itself: faults of
-// the exporter, process metrics, and a firing alert.
-const ofApp = `dcgm_exporter_config_last_reload_successful 0
-dcgm_exporter_attribution_success{attributor="kubernetes"} 0
-dcgm_exporter_source_fallback 1
-ALERTS{alertname="GPULost",alertstate="firing",severity="critical",hostname="gpu-d",gpu="0"} 1
-dcgm_exporter_samples_dropped_total{reason="stale"} 4
-dcgm_exporter_duplicate_samples_dropped_total 3
-dcgm_exporter_labels_dropped_total 2
-process_resident_memory_bytes 5e+07
-process_cpu_seconds_total 7
-`
 
 var legendLabel = regexp.MustCompile(`{{ *([A-Za-z_]+) *}}`)
 
