@@ -6,9 +6,9 @@
 // go-dcgm. Watching and reading use C code (thin.c), because go-dcgm copies 4 KiB for each value and drops result
 // codes. See docs/adr/0006-cgo-boundary.md.
 //
-// A session has a connection (conn.go), an inventory of its entities (inventory.go, entities.go), which also finds lost
-// GPUs and changes (inspect.go), and a watch set with what the engine samples (watch.go, renew.go, readers.go).
-// result.go decides which errors of the engine end the session.
+// A session (session.go) has an inventory of its entities (inventory.go, entities.go), which also finds lost GPUs and
+// changes (inspect.go), and a watch set with what the engine samples (watch.go, renew.go). result.go decides which
+// errors of the engine end the session.
 //
 // Blanks, sentinels, status codes and C structures do not leave this package. It does not read live values and does not
 // judge samples: it reports the engine's values with the engine's times.
