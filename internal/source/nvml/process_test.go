@@ -70,8 +70,15 @@ var stamp = regexp.MustCompile(`@-?[0-9.]+`)
 
 func TestProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		first := at(begin, "gpus 2",
+		begin, r := time.Now(), start(t, planOf(150), "gpus 2")
+		after := func(when string, script []string, want ...string) {
+			t.Helper()
+			r.with(at(begin, script...)...)
+			r.wantProcesses(when, []int{0}, want...)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Second)
+		after("the first read includes earlier samples", []string{
 			"process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 71 memory 500",
 			"process 0 pid 72 memory - busy 5 at @0.9",
 			"process 0 pid 71 memory 500 graphics", "process 0 pid 80 memory 10 graphics",
@@ -79,39 +86,20 @@ func TestProcesses(t *testing.T) {
 			"process 0 pid 73 memory 0 busy 20 at @0.5",   // has just exited
 			"process 0 pid 74 memory 1 busy 4000 at @0.5", // invalid
 			"process 1 pid 90 memory 7 busy 50 at @0.5",   // not requested
-		)
-		r := start(t, planOf(150), first...)
-		for _, step := range []struct {
-			name  string
-			world []string
-			want  []string
-		}{
-			{"the first read includes earlier samples", first, []string{
-				"0: pid 70 memory 1000 busy 0.4", "0: pid 71 memory 500 busy 0", "0: pid 72 memory  busy 0.05",
-				"0: pid 74 memory 1 busy 0",
-				"0: pid 80 memory 10 busy 0", "0: pid 73 memory 0 busy 0.2",
-			}},
-			{"no sample is reported twice", at(begin,
-				"gpus 2", "process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 72 memory 30 busy 60 at @1.9",
-			), []string{"0: pid 70 memory 1000 busy 0", "0: pid 72 memory 30 busy 0.6"}},
-			{"nothing runs", []string{"gpus 2"}, nil},
-			{
-				"an older driver has no utilization of processes",
-				[]string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetProcessUtilization 3"},
-				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"},
-			},
-			{"utilization is not queried again", at(begin, "gpus 2", "process 0 pid 70 memory 1000 busy 1 at @4.9"),
-				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"}},
-			{
-				"no permission",
-				[]string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetGraphicsRunningProcesses_v3 4"},
-				[]string{"0: processes permission"},
-			},
-		} {
-			time.Sleep(time.Second)
-			r.play(step.world...)
-			r.wantProcesses(step.name, []int{0}, step.want...)
-		}
+		}, "0: pid 70 memory 1000 busy 0.4", "0: pid 71 memory 500 busy 0", "0: pid 72 memory  busy 0.05",
+			"0: pid 74 memory 1 busy 0", "0: pid 80 memory 10 busy 0", "0: pid 73 memory 0 busy 0.2")
+		after("no sample is reported twice",
+			[]string{"process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 72 memory 30 busy 60 at @1.9"},
+			"0: pid 70 memory 1000 busy 0", "0: pid 72 memory 30 busy 0.6")
+		after("nothing runs", nil)
+		after("an older driver has no utilization of processes",
+			[]string{"process 0 pid 70 memory 1000", "fail nvmlDeviceGetProcessUtilization 3"},
+			"0: pid 70 memory 1000 busy ", "0: busy not_supported")
+		after("utilization is not queried again", []string{"process 0 pid 70 memory 1000 busy 1 at @4.9"},
+			"0: pid 70 memory 1000 busy ", "0: busy not_supported")
+		after("no permission",
+			[]string{"process 0 pid 70 memory 1000", "fail nvmlDeviceGetGraphicsRunningProcesses_v3 4"},
+			"0: processes permission")
 		r.wantProcesses("without a request", nil)
 	})
 }
