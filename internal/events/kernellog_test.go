@@ -92,6 +92,13 @@ func TestKernelLogIsSourceWhileRead(t *testing.T) {
 		r.Wait(interval)
 		e.happen(time.Now(), 79)
 		counted(counts{"48": 1, "31": 2, "79": 2, "62": 1})
+
+		log.set(time.Now())
+		r.Wait(interval)
+		e.happen(time.Now(), 13)
+		time.Sleep(time.Second)
+		log.set(time.Now()) // it failed and was opened again since the last Read
+		counted(counts{"48": 1, "31": 2, "79": 2, "62": 1, "13": 1})
 	})
 }
 
