@@ -104,7 +104,7 @@ func ruleFor(id gpu.FieldID, kind gpu.Kind) *rule {
 
 // parseRule parses the columns fields, on, unit, needs, first and value. A value is a key of numbers or texts with its
 // arguments: levels and a number, or any text.
-func parseRule(line []string) rule {
+func parseRule(line []string) (rule, error) {
 	r := rule{on: ruleKinds[line[1]], unit: gpu.Unit(line[2])}
 	n, _ := fmt.Sscanf(line[0], "%d-%d", &r.first, &r.last)
 	r.last = max(r.first, r.last)
@@ -127,9 +127,10 @@ func parseRule(line []string) rule {
 		}
 	}
 	if n == 0 || r.on == 0 || r.isEmpty() && word != "" || err != nil {
-		panic(fmt.Sprintf("fields.csv: %q: expected field ids, a kind of entity, and a value with its arguments", line))
+		const expected = "expected field ids, a kind of entity, and a value with its arguments"
+		return rule{}, fmt.Errorf("fields.csv: %q: %s", line, expected)
 	}
-	return r
+	return r, nil
 }
 
 // ruleKinds maps names in data/fields.csv to kinds of entities. Values of the machine are read for every GPU, and as

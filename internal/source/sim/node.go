@@ -245,9 +245,7 @@ var builtIn = sync.OnceValue(func() *parts {
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
 		var ratios map[string]float64
-		if err := w.Ratios.Decode(&ratios); err != nil {
-			panic(err)
-		}
+		must(w, w.Ratios.Decode(&ratios))
 		w.ratios[levelGraphics] = 1
 		for name, ratio := range ratios {
 			w.ratios[levelNames[name]] = ratio
@@ -265,7 +263,7 @@ var builtIn = sync.OnceValue(func() *parts {
 	r := csv.NewReader(must(data.Open("data/fields.csv")))
 	r.Comment = '#'
 	for _, line := range must(r.ReadAll())[1:] {
-		p.rules = append(p.rules, parseRule(line))
+		p.rules = append(p.rules, must(parseRule(line)))
 	}
 	return p
 })
