@@ -60,7 +60,7 @@ func TestCycleIsOneCall(t *testing.T) {
 			}
 			isServed := func(b *gpu.Batch, _ error) bool { return len(b.Faults) == 0 && len(b.Samples) == 25*gpus }
 			r.until("profiling values", isServed)
-			cost := r.e.Count("cost.microseconds")
+			cost, begin := r.e.Count("cost.microseconds"), time.Now()
 			calls := r.callsOf(func() {
 				for range cycles {
 					r.read()
@@ -71,10 +71,10 @@ func TestCycleIsOneCall(t *testing.T) {
 				t.Errorf("batched calls = %d in %d cycles, want one per cycle", calls["dcgmGetLatestValues_v2"], cycles)
 			}
 			delete(calls, "dcgmGetLatestValues_v2")
-			// The topology is inspected at most every fifth interval.
-			inspections := calls["dcgmGetAllSupportedDevices"]
-			if inspections == 0 || inspections > cycles/5 {
-				t.Errorf("inspections = %d in %d cycles, want 1 to one in five", inspections, cycles)
+			// The topology is inspected at most every fifth interval. On a busy machine, a cycle takes more than one.
+			inspections, most := calls["dcgmGetAllSupportedDevices"], int64(time.Since(begin)/(5*interval))+1
+			if inspections == 0 || inspections > most {
+				t.Errorf("inspections = %d, want 1 to %d", inspections, most)
 			}
 			want := map[string]int64{
 				"dcgmGetAllSupportedDevices":  inspections,
