@@ -1,4 +1,4 @@
-package catalog_test
+package catalog
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -46,12 +45,12 @@ func TestCatalogHasNamesOfGoDCGM(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entry, ok := catalog.ByID(gpu.FieldID(id))
+		entry, ok := ByID(gpu.FieldID(id))
 		if !ok {
 			t.Errorf("ByID(%d): not found, want %s", id, pair[1])
 			continue
 		}
-		named, ok := catalog.Lookup(pair[1])
+		named, ok := Lookup(pair[1])
 		if want := entry; !ok || named.Entry.ID != want.ID && named.Entry.ID != want.BaseOf {
 			t.Errorf("%s has ID %d (found: %t), want %d as in go-dcgm", pair[1], named.Entry.ID, ok, id)
 		}
@@ -78,7 +77,6 @@ func TestCatalogIsCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(want, have) {
-			t.Errorf("%s is stale: run go generate ./internal/catalog", name)
 		}
 	}
 }
@@ -88,7 +86,7 @@ func TestCatalogIsConsistent(t *testing.T) {
 	blanks := []float64{math.MaxInt64 - 15, math.MaxInt64, 140737488355328, math.NaN(), math.Inf(1)}
 	owner := make(map[string]gpu.FieldID)
 	last := -1
-	for e := range catalog.All() {
+	for e := range All() {
 		if int(e.ID) <= last {
 			t.Fatalf("ID %d follows %d, want ascending IDs", e.ID, last)
 		}
@@ -103,7 +101,7 @@ func TestCatalogIsConsistent(t *testing.T) {
 			}
 			checkUnit(t, e, name)
 		}
-		isNumber := e.Type == catalog.Integer || e.Type == catalog.Float
+		isNumber := e.Type == Integer || e.Type == Float
 		if !isNumber && (e.Unit != "" || e.Range != nil || e.Monotonic) || e.Unit != "" && e.Range == nil {
 			t.Errorf("%v of type %v: unit %q, range %v, monotonic %t; want none, or a range with the unit",
 				e.Name, e.Type, e.Unit, e.Range, e.Monotonic)
@@ -116,12 +114,12 @@ func TestCatalogIsConsistent(t *testing.T) {
 		}
 		for _, v := range blanks {
 			// Only a counter may be close to the largest integer.
-			isCount := e.Monotonic && v == 140737488355328 && e.Unit != catalog.Percent
+			isCount := e.Monotonic && v == 140737488355328 && e.Unit != Percent
 			if e.Range != nil && e.Range.Contains(v) && !isCount && !math.IsNaN(v) {
 				t.Errorf("%s: range %g to %g contains the blank %g", e.Name, e.Range.Min, e.Range.Max, v)
 			}
 		}
-		if e.Unit == catalog.Percent && e.Range.Max > 250 {
+		if e.Unit == Percent && e.Range.Max > 250 {
 			t.Errorf("%s: maximum = %g percent, want at most 250", e.Name, e.Range.Max)
 		}
 		// The catalog has the engine's own interval of a field (DCGM 4.6, DcgmCacheManager.cpp).
@@ -133,27 +131,27 @@ func TestCatalogIsConsistent(t *testing.T) {
 }
 
 var units = []gpu.Unit{
-	"", catalog.Megahertz, catalog.Kilohertz, catalog.Hertz, catalog.Millijoules, catalog.Joules, catalog.Watts,
-	catalog.MilliwattsPerSecond, catalog.Percent, catalog.Ratio, catalog.Mebibytes, catalog.Bytes, catalog.Celsius,
-	catalog.BytesPerSecond, catalog.KilobytesPerSecond, catalog.MegabytesPerSecond, catalog.Nanoseconds,
-	catalog.Milliseconds, catalog.Seconds, catalog.Millivolts,
+	"", Megahertz, Kilohertz, Hertz, Millijoules, Joules, Watts,
+	MilliwattsPerSecond, Percent, Ratio, Mebibytes, Bytes, Celsius,
+	BytesPerSecond, KilobytesPerSecond, MegabytesPerSecond, Nanoseconds,
+	Milliseconds, Seconds, Millivolts,
 }
 
 // checkUnit checks that the unit of a name is known, and the one that the name states, if it states one.
-func checkUnit(t *testing.T, e catalog.Entry, name string) {
+func checkUnit(t *testing.T, e Entry, name string) {
 	t.Helper()
-	got, _ := catalog.Lookup(name)
+	got, _ := Lookup(name)
 	if !slices.Contains(units, got.Unit) {
 		t.Errorf("%s: unknown unit %q", name, got.Unit)
 	}
 	for suffix, unit := range map[string]gpu.Unit{
-		"_RATIO": catalog.Ratio, "_HERTZ": catalog.Hertz, "_JOULES": catalog.Joules, "_BYTES": catalog.Bytes,
-		"_WATTS": catalog.Watts, "_CELSIUS": catalog.Celsius, "_SECONDS": catalog.Seconds,
-		"_BYTES_PER_SECOND": catalog.BytesPerSecond,
+		"_RATIO": Ratio, "_HERTZ": Hertz, "_JOULES": Joules, "_BYTES": Bytes,
+		"_WATTS": Watts, "_CELSIUS": Celsius, "_SECONDS": Seconds,
+		"_BYTES_PER_SECOND": BytesPerSecond,
 	} {
 		states := strings.HasSuffix(strings.TrimSuffix(strings.ToUpper(name), "_TOTAL"), suffix) && e.Levels != 0
 		// Profiling fields in bytes have always been rates, with this name in both vocabularies.
-		if states && got.Unit != unit && !(e.Profiling && e.Unit == catalog.BytesPerSecond) {
+		if states && got.Unit != unit && !(e.Profiling && e.Unit == BytesPerSecond) {
 			t.Errorf("%s: unit = %q, want %q", name, got.Unit, unit)
 		}
 	}
@@ -177,7 +175,7 @@ func TestLevels(t *testing.T) {
 		"DCGM_FI_DEV_CPU_CLOCK_CURRENT":            gpu.KindsOf(gpu.KindCPUCore), "DCGM_FI_DEV_VGPU_VM_ID": 0,
 		"DCGM_FI_DEV_CONNECTX_HEALTH": gpu.KindsOf(gpu.KindConnectX),
 	} {
-		named, ok := catalog.Lookup(name)
+		named, ok := Lookup(name)
 		if !ok || named.Entry.Levels != want {
 			t.Errorf("%s: levels = %v, want %v", name, named.Entry.Levels.List(), want.List())
 		}
@@ -192,41 +190,41 @@ func TestLookup(t *testing.T) {
 		scale float64
 	}{
 		// A base-unit ID exists in addition to the old one; the old one is read.
-		"DCGM_FI_DEV_SM_CLOCK":                 {100, catalog.Megahertz, 1},
-		"DCGM_FI_DEV_SM_CLOCK_HERTZ":           {100, catalog.Hertz, 1e6},
-		"dcgm_sm_clock":                        {100, catalog.Megahertz, 1},
-		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": {156, catalog.Millijoules, 1},
-		"DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL":  {156, catalog.Joules, 1e-3},
-		"DCGM_FI_DEV_FAN_SPEED_RATIO":          {191, catalog.Ratio, 1e-2},
-		"DCGM_FI_DEV_BAR1_CAPACITY_BYTES":      {90, catalog.Bytes, 1 << 20},
+		"DCGM_FI_DEV_SM_CLOCK":                 {100, Megahertz, 1},
+		"DCGM_FI_DEV_SM_CLOCK_HERTZ":           {100, Hertz, 1e6},
+		"dcgm_sm_clock":                        {100, Megahertz, 1},
+		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": {156, Millijoules, 1},
+		"DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL":  {156, Joules, 1e-3},
+		"DCGM_FI_DEV_FAN_SPEED_RATIO":          {191, Ratio, 1e-2},
+		"DCGM_FI_DEV_BAR1_CAPACITY_BYTES":      {90, Bytes, 1 << 20},
 		// A new name of an old ID that keeps the old unit.
-		"DCGM_FI_DEV_GPU_UTIL":       {203, catalog.Percent, 1},
-		"DCGM_FI_DEV_GPU_UTIL_RATIO": {203, catalog.Ratio, 1e-2},
-		"dcgm_gpu_utilization":       {203, catalog.Percent, 1},
+		"DCGM_FI_DEV_GPU_UTIL":       {203, Percent, 1},
+		"DCGM_FI_DEV_GPU_UTIL_RATIO": {203, Ratio, 1e-2},
+		"dcgm_gpu_utilization":       {203, Percent, 1},
 		// Names that only a newer DCGM has.
-		"DCGM_FI_DEV_MEMORY_UTIL_RATIO":                  {204, catalog.Ratio, 1e-2},
-		"DCGM_FI_DEV_FB_CAPACITY_BYTES":                  {250, catalog.Bytes, 1 << 20},
-		"DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL":   {240, catalog.Seconds, 1e-9},
-		"DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND": {449, catalog.BytesPerSecond, 1024000},
+		"DCGM_FI_DEV_MEMORY_UTIL_RATIO":                  {204, Ratio, 1e-2},
+		"DCGM_FI_DEV_FB_CAPACITY_BYTES":                  {250, Bytes, 1 << 20},
+		"DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL":   {240, Seconds, 1e-9},
+		"DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND": {449, BytesPerSecond, 1024000},
 		// Renames that only change the spelling.
-		"DCGM_FI_DEV_BOARD_POWER_WATTS":     {155, catalog.Watts, 1},
+		"DCGM_FI_DEV_BOARD_POWER_WATTS":     {155, Watts, 1},
 		"DCGM_FI_DEV_XID_ERROR":             {230, "", 1},
-		"DCGM_FI_PROF_TENSOR_UTIL_RATIO":    {1004, catalog.Ratio, 1},
-		"DCGM_FI_DEV_FB_USED_PERCENT":       {254, catalog.Ratio, 1},
-		"DCGM_FI_DEV_FB_USED_RATIO":         {254, catalog.Ratio, 1},
-		"DCGM_FI_DEV_NVLINK_TX_BYTES_TOTAL": {1201, catalog.Bytes, 1},
+		"DCGM_FI_PROF_TENSOR_UTIL_RATIO":    {1004, Ratio, 1},
+		"DCGM_FI_DEV_FB_USED_PERCENT":       {254, Ratio, 1},
+		"DCGM_FI_DEV_FB_USED_RATIO":         {254, Ratio, 1},
+		"DCGM_FI_DEV_NVLINK_TX_BYTES_TOTAL": {1201, Bytes, 1},
 		// A name that says bytes although it has always been a rate.
-		"DCGM_FI_PROF_PCIE_TX_BYTES": {1009, catalog.BytesPerSecond, 1},
+		"DCGM_FI_PROF_PCIE_TX_BYTES": {1009, BytesPerSecond, 1},
 		// Older names.
 		"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": {112, "", 1},
 	} {
-		got, ok := catalog.Lookup(name)
+		got, ok := Lookup(name)
 		if !ok || got.Entry.ID != want.id || got.Unit != want.unit || got.Scale != want.scale || got.Name != name {
 			t.Errorf("%s: ID = %d, unit = %q, scale = %v (found: %t); want %+v",
 				name, got.Entry.ID, got.Unit, got.Scale, ok, want)
 		}
 	}
-	if _, ok := catalog.Lookup("DCGM_FI_DEV_GPU_TEMPERATURE"); ok {
+	if _, ok := Lookup("DCGM_FI_DEV_GPU_TEMPERATURE"); ok {
 		t.Error("Lookup of an unknown name: found = true, want false")
 	}
 }
@@ -241,7 +239,7 @@ func TestNearest(t *testing.T) {
 		"DCGM_FI_DEV_LATENCY":    "", // too general: all names start with DCGM_FI_DEV
 		"node_cpu_seconds_total": "", "": "", strings.Repeat("DCGM_FI_", 40): "",
 	} {
-		if got := catalog.Nearest(name); got != want {
+		if got := Nearest(name); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)
 		}
 	}
@@ -253,14 +251,14 @@ func TestSearch(t *testing.T) {
 		"mJ": {156}, "no such thing at all": nil,
 	} {
 		var got []gpu.FieldID
-		for _, e := range catalog.Search(strings.Fields(words)...) {
+		for _, e := range Search(strings.Fields(words)...) {
 			got = append(got, e.ID)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("Search(%q) (-want +got)\n%s", words, diff)
 		}
 	}
-	if n := len(catalog.Search()); n < 600 {
+	if n := len(Search()); n < 600 {
 		t.Errorf("fields found by Search without words = %d, want at least 600", n)
 	}
 }
@@ -279,7 +277,7 @@ func TestRanges(t *testing.T) {
 		203:  {[]float64{0, 100}, []float64{garbage}},
 		1503: {[]float64{-3, 0, 6}, []float64{garbage}}, // IMEX; negative without a daemon
 	} {
-		e, _ := catalog.ByID(id)
+		e, _ := ByID(id)
 		for _, v := range append(tt.in, tt.out...) {
 			if got := e.Range.Contains(v); got != slices.Contains(tt.in, v) {
 				t.Errorf("%s: the range contains %v: %t, want %t", e.Name, v, got, !got)
@@ -293,18 +291,115 @@ func TestConversion(t *testing.T) {
 		from, to gpu.Unit
 		factor   float64 // 0 for none
 	}{
-		{catalog.Megahertz, catalog.Hertz, 1e6}, {catalog.Percent, catalog.Ratio, 0.01},
-		{catalog.Mebibytes, catalog.Bytes, 1048576}, {catalog.MegabytesPerSecond, catalog.BytesPerSecond, 1024000},
-		{catalog.Nanoseconds, catalog.Milliseconds, 1e-6}, {catalog.Milliwatts, catalog.Watts, 1e-3},
-		{catalog.Celsius, catalog.Celsius, 1}, {"", "", 1}, {catalog.Celsius, catalog.Watts, 0},
-		{catalog.Bytes, catalog.BytesPerSecond, 0}, {"", catalog.Bytes, 0},
+		{Megahertz, Hertz, 1e6}, {Percent, Ratio, 0.01},
+		{Mebibytes, Bytes, 1048576}, {MegabytesPerSecond, BytesPerSecond, 1024000},
+		{Nanoseconds, Milliseconds, 1e-6}, {Milliwatts, Watts, 1e-3},
+		{Celsius, Celsius, 1}, {"", "", 1}, {Celsius, Watts, 0},
+		{Bytes, BytesPerSecond, 0}, {"", Bytes, 0},
 	} {
-		got, ok := catalog.Conversion(tt.from, tt.to)
-		back, also := catalog.Conversion(tt.to, tt.from)
+		got, ok := Conversion(tt.from, tt.to)
+		back, also := Conversion(tt.to, tt.from)
 		isInverse := !ok || math.Abs(got*back-1) <= 1e-12
 		if math.Abs(got-tt.factor) > tt.factor*1e-12 || ok != (tt.factor > 0) || also != ok || !isInverse {
 			t.Errorf("%q to %q: factor = %v (%t), back = %v (%t); want %v",
 				tt.from, tt.to, got, ok, back, also, tt.factor)
 		}
+	}
+}
+
+// The tables have only known words, and their numbers are ascending; those of findings have no gap. Every finding is
+// complete, and the fields and families that it names exist.
+func TestTablesOfFaults(t *testing.T) {
+	last := -1
+	for _, row := range readTable(xidTable) {
+		code, err := strconv.Atoi(row[0])
+		isClass := slices.ContainsFunc(XIDClasses(), func(c XIDClass) bool { return c.Name == row[2] })
+		if _, ok := xidSources[row[5]]; !ok || err != nil || code <= last || !isClass {
+			t.Errorf("xids.csv: row %q after %d: want an ascending number, a class and a source", row, last)
+		}
+		last = code
+	}
+	for i, row := range readTable(findingTable) {
+		f := FindingOf(row[0])
+		if row[0] != strconv.Itoa(i) || f != findings[i] || f != FindingOf(row[1]) {
+			t.Errorf("findings.csv: row %q: want number %d and a code that is listed once", row, i)
+		}
+		severities := []Severity{SeverityNone, "MONITOR", "ISOLATE", SeverityUnknown, "TRIAGE", "CONFIG", "RESET"}
+		treatments := []Treatment{Active, ByXID, BySeries, Informational}
+		if !slices.Contains(severities, f.Severity) || !slices.Contains(treatments, f.Treatment) ||
+			f.Category == "" || f.Why == "" {
+			t.Errorf("%s = %+v, want a severity, a category, a treatment and a reason", f.Code, f)
+		}
+		superseded := f.Treatment == ByXID || f.Treatment == BySeries
+		_, isField := Lookup(f.By)
+		if superseded != (f.By != "") || superseded && !isField && FamilyNamed(f.By) == nil {
+			t.Errorf("%s: treatment %s, by %q; want a field or family only if superseded", f.Code, f.Treatment, f.By)
+		}
+		ofSwitch := strings.Contains(f.Category, "NVSWITCH")
+		if f.Severity == "MONITOR" && f.Treatment == Active && !ofSwitch {
+			t.Errorf("%s is active, but according to DCGM the GPU remains usable", f.Code)
+		}
+	}
+}
+
+func TestParseFinding(t *testing.T) {
+	for word, want := range map[string]string{
+		"DCGM_FR_NVLINK_DOWN": "DCGM_FR_NVLINK_DOWN", "nvlink_down": "DCGM_FR_NVLINK_DOWN", "14": "DCGM_FR_NVLINK_DOWN",
+		"CLOCKS_EVENT_THERMAL": "DCGM_FR_CLOCK_THROTTLE_THERMAL", "4000": "4000",
+		"DCGM_FR_NVLINK_DWN": "", "": "", "DCGM_FR_OK": "", "0": "", "-1": "",
+	} {
+		if got, ok := ParseFinding(word); ok != (want != "") || ok && got != want {
+			t.Errorf("ParseFinding(%q) = %q, %v, want %q", word, got, ok, want)
+		}
+	}
+	if codes := FindingCodes(); slices.Contains(codes, "DCGM_FR_OK") || !slices.Contains(codes, "DCGM_FR_XID_ERROR") {
+		t.Errorf("codes = %v, want DCGM_FR_XID_ERROR and not DCGM_FR_OK", codes)
+	}
+	for code, want := range map[string]Finding{
+		"":                          {"DCGM_FR_OK", "NONE", "NONE", Active, "", "", ""},
+		"4000":                      {"4000", "UNKNOWN", "UNKNOWN", Active, "", "", ""},
+		"DCGM_FR_OF_THE_FUTURE":     {"DCGM_FR_OF_THE_FUTURE", "UNKNOWN", "UNKNOWN", Active, "", "", ""},
+		"DCGM_FR_XID_ERROR":         {"DCGM_FR_XID_ERROR", "TRIAGE", "SOFTWARE_XID", ByXID, "", "", ""},
+		"DCGM_FR_PENDING_ROW_REMAP": {"DCGM_FR_PENDING_ROW_REMAP", "RESET", "HARDWARE_MEMORY", BySeries, "", "", ""},
+		"DCGM_FR_CLOCKS_EVENT_POWER": {
+			"DCGM_FR_CLOCK_THROTTLE_POWER", "MONITOR", "HARDWARE_POWER", Informational, "", "", "",
+		},
+	} {
+		got := FindingOf(code)
+		if got.By, got.Why = "", ""; got != want {
+			t.Errorf("FindingOf(%q) = %+v, want %+v", code, got, want)
+		}
+	}
+}
+
+func TestXIDMessage(t *testing.T) {
+	for code, want := range map[int64]string{
+		-1: "Unknown Error", 0: "No Error", 5: "Unknown Error", 13: "Graphics Engine Exception",
+		48: "Double Bit ECC Error", 79: "GPU has fallen off the bus", 94: "Contained ECC error", 119: "GSP RPC Timeout",
+		172: "Uncorrectable SRAM Error", 173: "Unknown Error", 1 << 40: "Unknown Error",
+	} {
+		if got := XIDMessage(code); got != want {
+			t.Errorf("XID %d: message = %q, want %q", code, got, want)
+		}
+	}
+	for _, code := range AlertXIDs() {
+		if XIDOf(code).text == "" {
+			t.Errorf("XID %d is used by an alert but is not listed", code)
+		}
+	}
+}
+
+// Every clock event has a bit of its own and a name of its own.
+func TestClockEvents(t *testing.T) {
+	names := ""
+	for i, e := range ClockEvents() {
+		if names += " " + e.Name; e.Mask != 1<<i {
+			t.Errorf("mask of %s = %#x, want %#x", e.Name, e.Mask, 1<<i)
+		}
+	}
+	const want = " gpu_idle clocks_setting power_cap hw_slowdown sync_boost sw_thermal hw_thermal hw_power_brake" +
+		" display_clocks"
+	if names != want {
+		t.Errorf("names =%s, want%s", names, want)
 	}
 }
