@@ -65,7 +65,7 @@ func serve(ctx context.Context, args []string) int {
 	signal.Ignore(syscall.SIGPIPE)
 	err := app.Run(ctx, app.Process{
 		Args: args, Env: os.LookupEnv, Out: os.Stdout, Err: os.Stderr,
-		Logging: func(log *slog.Logger) {
+		SetLogger: func(log *slog.Logger) {
 			slog.SetDefault(log) // also redirects package log, which go-dcgm uses
 			kube.LogTo(log)
 		},

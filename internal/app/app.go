@@ -1,9 +1,10 @@
 // Package app wires the exporter together. It imports the packages of every stage; only package command and main import
 // it.
 //
-// It translates the configuration into the options of each package, and runs the tasks of the exporter: the collection,
-// the HTTP server, reloads and file watches. Read app.go from top to bottom for the data flow. Decisions about drivers
-// are made in package hardware, and decisions about values and labels in the packages that compute them.
+// Read app.go from top to bottom for the life of the process: it builds the parts and runs the tasks. sources.go says
+// what is read, counters.go which metrics are requested, pipeline.go how readings become pages, and reload.go how these
+// change. Decisions about drivers are made in package hardware, and decisions about values and labels in the packages
+// that compute them.
 package app
 
 import (
@@ -31,22 +32,23 @@ import (
 
 // A Process is the environment of the exporter: what main passes to it.
 type Process struct {
-	Args    []string                    // arguments without the program name
-	Env     func(string) (string, bool) // has the contract of os.LookupEnv
-	Out     io.Writer                   // receives help and version
-	Err     io.Writer                   // receives the log
-	Logging func(*slog.Logger)          // called before anything is logged, for global loggers; may be nil
-	Hangup  <-chan os.Signal            // receives a value for each reload that a signal requests; may be nil
-	Start   time.Time                   // when the process started
+	Args      []string                    // arguments without the program name
+	Env       func(string) (string, bool) // has the contract of os.LookupEnv
+	Out       io.Writer                   // receives help and version
+	Err       io.Writer                   // receives the log
+	SetLogger func(*slog.Logger)          // sets the global loggers of libraries; may be nil
+	Hangup    <-chan os.Signal            // receives a value for each reload that a signal requests; may be nil
+	Start     time.Time                   // when the process started
 	// Version, Revision and Date describe the build and its commit. Revision and Date may be empty.
 	Version, Revision, Date string
 	Usage                   string         // printed before the flags in --help
 	Listening               func(net.Addr) // called with every address that the server listens on; may be nil
 }
 
-// Run runs the exporter until ctx is done, and returns nil once every driver handle is closed. An error about the
-// configuration or the port names the setting and the remedy. After gpu.ErrWedged (a driver call did not return) and
-// hardware.ErrReplaced, only a new process can continue.
+// Run runs the exporter until ctx is done. It then returns nil, usually after it has closed every driver handle; a
+// driver call that hangs does not prevent the end. An error about the configuration or the port names the setting and
+// the remedy. After gpu.ErrWedged (a driver call did not return) and hardware.ErrReplaced, only a new process can
+// continue.
 func Run(ctx context.Context, p Process) error {
 	files := new(Reader)
 	cfg, err := config.Parse(p.Args, p.Env, files.ReadFile)
@@ -61,7 +63,7 @@ func Run(ctx context.Context, p Process) error {
 		_, err := io.WriteString(p.Out, p.build().String())
 		return err
 	}
-	lines := &startLog{to: p.Err, kept: new(bytes.Buffer)}
+	lines := &startLog{to: p.Err, kept: new(bytes.Buffer)} // a blocked standard error must not prevent the start
 	defer lines.end()
 	e := &exporter{
 		process: p, config: cfg, files: files, lines: lines,
@@ -74,22 +76,23 @@ func Run(ctx context.Context, p Process) error {
 	return err
 }
 
-// An exporter holds the parts of a running exporter. After the first two groups, they are in the order of the data
-// flow.
+// An exporter holds the parts of a running exporter.
 type exporter struct {
+	// Set at the start.
 	process  Process
-	config   *config.Config // of the start
-	files    *Reader        // reads configuration files
-	lines    *startLog      // keeps log lines until the server listens
+	config   *config.Config
+	files    *Reader   // reads configuration files
+	lines    *startLog // keeps log lines until the server listens
 	log      *slog.Logger
 	registry *prometheus.Registry // the exporter's own metrics
 
-	// The settings of the latest reload, or of the start.
+	// Replaced by reloads. Settings of the server and of dumps always stay those of config.
 	active  *config.Config
 	plan    *gpu.Plan
-	watch   fileWatch // a change of these files triggers a reload
+	changes fileWatch // a change of these files triggers a reload
 	reloads *reloader
 
+	// The data flow.
 	sources   *sources
 	kernelLog *kernellog.Reader // nil if it is not read
 	loop      *collector.Loop   // reads the source once per interval
@@ -103,11 +106,11 @@ type exporter struct {
 func (e *exporter) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if e.process.Logging != nil {
-		e.process.Logging(e.log)
+	if e.process.SetLogger != nil {
+		e.process.SetLogger(e.log)
 	}
-	e.watch.follow(watched(e.config)) // from here on, a change of these files triggers a reload
-	plan, hash, pending, err := startingPlan(ctx, e.config, e.files.ReadFile, e.log)
+	e.changes.follow(watched(e.config)) // before the files are read, so that no change is missed
+	plan, hash, configMapPending, err := startingPlan(ctx, e.config, e.files.ReadFile, e.log)
 	if err != nil {
 		return err
 	}
@@ -116,21 +119,21 @@ func (e *exporter) serve(ctx context.Context) error {
 	e.reloads.setActiveHash(hash)
 
 	e.sources = newSources(e.process.Start, e.registry, e.log)
-	source, err := e.sources.backend(ctx, e.config, plan)
+	backend, err := e.sources.backend(ctx, e.config, plan)
 	if err != nil {
 		return err
 	}
-	for _, notice := range e.config.Notices {
+	for _, notice := range e.config.Notices { // an error of the start would make them irrelevant
 		e.log.Warn(notice)
 	}
-	e.buildPipeline(source)
+	e.buildCollection(backend)
 	if e.server, err = server.New(e.serverOptions()); err != nil {
 		return err
 	}
 	e.files.started = true // a reload must not wait for the writer of a pipe
-	e.watch.follow(append(watched(e.config), e.server.WebFiles()...))
+	e.changes.follow(append(watched(e.config), e.server.WebFiles()...))
 
-	err = e.runTasks(ctx, pending)
+	err = e.runTasks(ctx, configMapPending)
 	requested := ctx.Err() != nil
 	e.log.Info("Stopped", "requested", requested)
 	if requested && errors.Is(err, gpu.ErrWedged) {
@@ -140,8 +143,8 @@ func (e *exporter) serve(ctx context.Context) error {
 	return err
 }
 
-// buildPipeline builds what turns a source into pages.
-func (e *exporter) buildPipeline(source Backend) {
+// buildCollection builds the parts that read the backend and publish pages.
+func (e *exporter) buildCollection(backend Backend) {
 	if path := e.config.Collection.KernelLog; path != "" {
 		e.kernelLog = kernellog.New(e.sources.kernelLogOptions(path))
 	}
@@ -149,15 +152,15 @@ func (e *exporter) buildPipeline(source Backend) {
 	e.pipeline.self.runtime.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if e.config.Dump.Enabled {
-		e.dumps = &dumper{Dump: e.config.Dump, log: e.log, next: make(chan dump, 1)}
+		e.dumps = newDumper(e.config.Dump, e.log)
 	}
 	e.loop = collector.New(collector.Options{
-		Settings: e.pipeline.derived.settings(e.plan, source),
+		Settings: e.pipeline.derived.settings(e.plan, backend),
 		Publish: func(s *gpu.Snapshot) {
 			page := e.pipeline.render(s)
 			e.pages.Publish(page, s.ValidFor)
 			if e.dumps != nil {
-				e.dumps.record(s.Time, page)
+				e.dumps.record(s.Time, page) // the page is valid until the next one is published
 			}
 		},
 		Registerer: e.registry, Log: e.log, HangLimit: e.config.Collection.HangLimit,
@@ -167,15 +170,17 @@ func (e *exporter) buildPipeline(source Backend) {
 func (e *exporter) serverOptions() server.Options {
 	web := e.config.Web
 	return server.Options{
-		Current: e.currentPage, Healthy: e.healthy, Reloading: e.reloads.busy.Load,
-		Ready:       func() bool { return e.loop.Ready() && e.sources.isReady() },
-		Reload:      func(ctx context.Context) error { return e.reloads.reload(ctx, "POST /-/reload") },
-		LandingPage: web.LandingPage, Interval: e.config.Collection.Interval, Version: e.process.build().Version,
+		Current:    e.currentPage,
+		Healthy:    e.healthy,
+		Ready:      func() bool { return e.loop.Ready() && e.sources.isReady() },
+		Reload:     func(ctx context.Context) error { return e.reloads.reload(ctx, "POST /-/reload") },
+		Reloading:  e.reloads.busy.Load,
 		Registerer: e.registry, Log: e.log,
+		Interval: e.config.Collection.Interval, Version: e.process.build().Version,
 		Address: web.Address, SystemdSocket: web.SystemdSocket, ConfigFile: web.ConfigFile,
 		ReadTimeout: web.ReadTimeout, WriteTimeout: web.WriteTimeout, MaxRequests: web.MaxRequests,
-		Lifecycle: web.Lifecycle, Pprof: web.Pprof,
-		Serving: func(a net.Addr) {
+		LandingPage: web.LandingPage, Lifecycle: web.Lifecycle, Pprof: web.Pprof,
+		Listening: func(a net.Addr) {
 			e.lines.release()
 			e.log.Info("Listening", "address", a.String())
 			if e.process.Listening != nil {
@@ -185,16 +190,19 @@ func (e *exporter) serverOptions() server.Options {
 	}
 }
 
-// currentPage returns the latest page. If that has expired, it returns a page with only the exporter's own metrics,
-// which say that the collection is stalled. It never waits for the collection.
+// currentPage returns the latest page, or nil before the first one. If the page has expired, it returns one that says
+// that the collection is stalled, with the exporter's own metrics if they are enabled. It never waits for the
+// collection.
 func (e *exporter) currentPage() *exposition.Page {
-	if p := e.pages.Current(); p != nil || e.pages.Expired() <= 0 {
-		return p
-	}
-	if !e.config.Web.ExporterMetrics {
+	page := e.pages.Current()
+	switch {
+	case page != nil || e.pages.Expired() <= 0:
+		return page
+	case e.config.Web.ExporterMetrics:
+		return exposition.NewPage(e.pipeline.self.stalled())
+	default:
 		return exposition.NewPage([]byte("# the collection is stalled\n"))
 	}
-	return exposition.NewPage(e.pipeline.self.stalled())
 }
 
 // healthy returns an error if the collection hangs or if the latest page has expired.
@@ -202,15 +210,15 @@ func (e *exporter) healthy() error {
 	if err := e.loop.Healthy(); err != nil {
 		return err
 	}
-	if beyond := e.pages.Expired(); beyond > 0 {
-		return fmt.Errorf("%w: the page expired %v ago", gpu.ErrStalled, beyond.Round(time.Millisecond))
+	if overdue := e.pages.Expired(); overdue > 0 {
+		return fmt.Errorf("%w: the page expired %v ago", gpu.ErrStalled, overdue.Round(time.Millisecond))
 	}
 	return nil
 }
 
-// runTasks runs everything at the same time until ctx is done or a task fails. If reloadFirst is set, it reloads at
-// once, because the ConfigMap could not be read and the counters file is used.
-func (e *exporter) runTasks(ctx context.Context, reloadFirst bool) error {
+// runTasks runs everything at the same time until ctx is done or a task fails. If configMapPending is set, the
+// ConfigMap could not be read and the counters file is used, so runTasks requests a reload at once.
+func (e *exporter) runTasks(ctx context.Context, configMapPending bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	start := func(name string, run func(context.Context) error) {
 		group.Go(func() error {
@@ -219,7 +227,7 @@ func (e *exporter) runTasks(ctx context.Context, reloadFirst bool) error {
 			return err
 		})
 	}
-	forever := func(name string, run func(context.Context)) { // a task that cannot fail
+	background := func(name string, run func(context.Context)) { // a task that cannot fail
 		start(name, func(ctx context.Context) error {
 			run(ctx)
 			return nil
@@ -228,25 +236,27 @@ func (e *exporter) runTasks(ctx context.Context, reloadFirst bool) error {
 	reload := func(why string) { _ = e.reloads.reload(ctx, why) } // the reloader logs the result
 	start("server", e.server.Run)
 	start("collection", e.loop.Run)
-	if driver := e.sources.hardware; driver != nil { // keep the loop on the best driver
+	if driver := e.sources.hardware; driver != nil { // return to DCGM after a fallback; fail if the driver was replaced
 		start("driver", func(ctx context.Context) error { return driver.Run(ctx, e.loop) })
 	}
-	forever("reloads", func(ctx context.Context) { e.reloads.run(ctx, e.process.Hangup) })
-	forever("files", func(ctx context.Context) { e.watch.run(ctx, func() { reload("a file changed") }) })
-	forever("counters ConfigMap", func(ctx context.Context) {
-		followConfigMap(ctx, e.config, e.log, func() { reload("the ConfigMap changed") })
-	})
-	if reloadFirst {
-		forever("first ConfigMap", func(context.Context) { reload("the ConfigMap could not be read at the start") })
+	background("reloads", func(ctx context.Context) { e.reloads.run(ctx, e.process.Hangup) })
+	background("files", func(ctx context.Context) { e.changes.run(ctx, func() { reload("a file changed") }) })
+	if usesConfigMap(e.config) {
+		background("counters ConfigMap", func(ctx context.Context) {
+			followConfigMap(ctx, e.config, e.log, func() { reload("the ConfigMap changed") })
+		})
+	}
+	if configMapPending {
+		background("first ConfigMap", func(context.Context) { reload("the ConfigMap could not be read at the start") })
 	}
 	if e.dumps != nil {
-		forever("dumps", e.dumps.run)
+		background("dumps", e.dumps.run)
 	}
 	if e.kernelLog != nil {
-		forever("kernel log", e.kernelLog.Run)
+		background("kernel log", e.kernelLog.Run)
 	}
 	if e.config.Web.ExporterMetrics {
-		forever("runtime metrics", e.pipeline.self.run)
+		background("runtime metrics", e.pipeline.self.run)
 	}
 	return group.Wait()
 }

@@ -228,14 +228,14 @@ func configMapCounters(ctx context.Context, cfg *config.Config) (CounterSet, err
 }
 
 // followConfigMap calls changed whenever the ConfigMap of the counters changes, until ctx is done. It returns at once
-// if there is no ConfigMap or no cluster.
+// if there is no cluster.
 func followConfigMap(ctx context.Context, cfg *config.Config, log *slog.Logger, changed func()) {
 	m, err := configMap(cfg, func(_ string, err error) {
 		if err != nil {
 			log.Warn("Cannot read the counters ConfigMap; keeping the previous counters", "error", err)
 		}
 	})
-	if err == nil && usesConfigMap(cfg) {
+	if err == nil {
 		m.Follow(ctx, changed)
 	}
 }

@@ -33,6 +33,10 @@ type dumper struct {
 	next chan dump
 }
 
+func newDumper(c config.Dump, log *slog.Logger) *dumper {
+	return &dumper{Dump: c, log: log, next: make(chan dump, 1)}
+}
+
 type dump struct {
 	at   time.Time
 	page *exposition.Page

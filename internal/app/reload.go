@@ -146,7 +146,7 @@ func (e *exporter) reconfigure(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	applyWeb, err := e.server.LoadWebConfig()
-	e.watch.follow(append(watched(cfg), e.server.WebFiles()...)) // even after an error: a missing file may appear later
+	e.changes.follow(append(watched(cfg), e.server.WebFiles()...)) // even after an error: the file may appear later
 	if err != nil {
 		return 0, err
 	}
@@ -156,11 +156,11 @@ func (e *exporter) reconfigure(ctx context.Context) (uint64, error) {
 	}
 	// A scenario's file may have changed: neither the configuration nor the plan contains it.
 	if cfg.Source.Sim.Scenario != "" || !reflect.DeepEqual(cfg, e.active) || !reflect.DeepEqual(plan, e.plan) {
-		source, err := e.sources.backend(ctx, cfg, plan)
+		backend, err := e.sources.backend(ctx, cfg, plan)
 		if err != nil {
 			return 0, err
 		}
-		if err := e.loop.Reload(ctx, e.pipeline.derived.settings(plan, source)); err != nil {
+		if err := e.loop.Reload(ctx, e.pipeline.derived.settings(plan, backend)); err != nil {
 			return 0, retryable{err} // a driver error; the settings are valid
 		}
 		e.active, e.plan = cfg, plan

@@ -166,7 +166,7 @@ func (l *Log) Unavailable(list []gpu.FieldHealth, c *snapshot.Cycle) []gpu.Field
 	reason := gpu.Reason(gpu.ErrNotSupported)
 	for i := range c.Plan.Derived {
 		d := &c.Plan.Derived[i]
-		if !d.HasField && (slices.Contains(windows, d.Name) || slices.Contains(totals, d.Name)) {
+		if _, ok := derivations[d.Name]; ok && !d.HasField {
 			list = append(list, gpu.FieldHealth{Field: d.Name, Row: gpu.AllRows, Reason: reason})
 		}
 	}

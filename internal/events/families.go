@@ -11,14 +11,27 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// windows and totals name the families of a Log, except for the gauge of the last XID.
-var (
-	windows = []string{catalog.XIDErrorsCount, catalog.ClockEventsCount}
-	totals  = []string{
-		catalog.XIDErrorsTotal, catalog.XIDLastSeen, catalog.XIDDetailsTotal, catalog.SXIDErrorsTotal,
-		catalog.SXIDLastSeen, catalog.ClockEventsTotal, catalog.ClockEventSeconds,
-	}
-)
+// A derivation computes a family. Either row or node is set.
+type derivation struct {
+	isWindow bool // the family counts the events of a window, for all entities; others are for GPUs
+	// row appends the series of a row.
+	row func(l *Log, dst []gpu.Series, row int) []gpu.Series
+	// node returns the series of the node.
+	node func(*Log) []gpu.Series
+}
+
+// derivations has the families of a Log that a counters file can request, except for the gauge of the last XID.
+var derivations = map[string]derivation{
+	catalog.XIDErrorsCount:    {row: (*Log).xidWindow, isWindow: true},
+	catalog.ClockEventsCount:  {row: (*Log).clockEventWindow, isWindow: true},
+	catalog.XIDErrorsTotal:    {row: (*Log).xidTotals},
+	catalog.XIDLastSeen:       {row: (*Log).xidTimes},
+	catalog.XIDDetailsTotal:   {row: (*Log).xidDetails},
+	catalog.SXIDErrorsTotal:   {node: (*Log).sxidTotals},
+	catalog.SXIDLastSeen:      {node: (*Log).sxidTimes},
+	catalog.ClockEventsTotal:  {row: (*Log).clockEvents},
+	catalog.ClockEventSeconds: {row: (*Log).clockEventSeconds},
+}
 
 // families appends the requested families: the last XIDs, the windows, the totals and the owners of XIDs.
 func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
@@ -30,73 +43,97 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 			})
 		}
 	}
-	for _, names := range [...][]string{windows, totals} {
+	for _, isWindow := range [...]bool{true, false} { // windows come first
 		for i := range c.Plan.Derived {
-			if d := &c.Plan.Derived[i]; d.HasField && slices.Contains(names, d.Name) {
-				list = append(list, l.family(d, c))
+			d := &c.Plan.Derived[i]
+			if how, ok := derivations[d.Name]; ok && d.HasField && how.isWindow == isWindow {
+				list = append(list, l.family(d, how, c))
 			}
 		}
 	}
 	if l.opt.OwnersOnInfo && l.xids >= 0 {
 		f := catalog.FamilyNamed(catalog.PodXIDLastSeen)
-		list = append(list, l.family(&gpu.Derived{Name: f.Name, Type: f.Type, Help: f.HelpLine()}, c))
+		d := &gpu.Derived{Name: f.Name, Type: f.Type, Help: f.HelpLine()}
+		list = append(list, l.family(d, derivation{row: (*Log).podXIDTimes}, c))
 	}
 	return list
 }
 
-// family returns a family of windows for all its entities, or a family of totals for GPUs or for the node.
-func (l *Log) family(d *gpu.Derived, c *snapshot.Cycle) gpu.Family {
-	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: slices.Contains(windows, d.Name)}
-	if d.Name == catalog.SXIDErrorsTotal || d.Name == catalog.SXIDLastSeen {
-		f.OfNode, f.Series = true, l.sxids.series(nil, gpu.AllRows, nil, d.Name == catalog.SXIDLastSeen)
+func (l *Log) family(d *gpu.Derived, how derivation, c *snapshot.Cycle) gpu.Family {
+	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: how.isWindow, OfNode: how.node != nil}
+	if f.OfNode {
+		f.Series = how.node(l)
 		return f
 	}
 	levels := gpu.KindsOf(gpu.KindGPU)
-	if f.OfGPUs {
+	if how.isWindow {
 		levels = c.Plan.Fields[d.Field].Levels
 	}
 	for row := range l.rows {
 		if levels.Has(c.Topology.Devices[row].Entity.Kind) {
-			f.Series = l.appendRow(f.Series, d.Name, row)
+			f.Series = how.row(l, f.Series, row)
 		}
 	}
 	return f
 }
 
-// appendRow appends the series of a family for one row.
-func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Series {
-	e := l.rows[row]
-	o := &e.owners
-	if l.opt.OwnersOnInfo && (family == catalog.XIDErrorsTotal || family == catalog.XIDLastSeen) {
-		o = o.withoutOwner()
-	}
-	switch family {
-	case catalog.XIDErrorsCount:
-		var events [][]gpu.Label
-		for _, v := range e.window {
-			if v.at > l.now-int64(l.opt.XIDWindow) {
-				events = append(events, key{xid: v.xid}.labels())
-			}
+func (l *Log) xidWindow(dst []gpu.Series, row int) []gpu.Series {
+	var events [][]gpu.Label
+	for _, v := range l.rows[row].window {
+		if v.at > l.now-int64(l.opt.XIDWindow) {
+			events = append(events, key{xid: v.xid}.labels())
 		}
-		return appendWindow(series, row, l.opt.XIDWindow, events)
-	case catalog.ClockEventsCount:
-		events := e.reasons.inWindow(l.now - int64(l.opt.ClockEventsWindow))
-		return appendWindow(series, row, l.opt.ClockEventsWindow, events)
-	case catalog.XIDErrorsTotal:
-		if !l.unreported[row] { // these XIDs have alerts: their counters exist even while they are 0
-			present := o.of(o.present(), 0)
-			for _, code := range catalog.AlertXIDs() {
-				present.counts.add(key{xid: xid{code, wholeGPU}}, maxCodes, 0, 0, math.MaxInt64)
-			}
-		}
-		return o.series(series, row, false)
-	case catalog.XIDLastSeen, catalog.PodXIDLastSeen:
-		return o.series(series, row, true)
-	case catalog.XIDDetailsTotal:
-		return e.details.series(series, row, nil, false)
-	default:
-		return e.reasons.series(series, row, family == catalog.ClockEventSeconds)
 	}
+	return appendWindow(dst, row, l.opt.XIDWindow, events)
+}
+
+func (l *Log) clockEventWindow(dst []gpu.Series, row int) []gpu.Series {
+	events := l.rows[row].reasons.inWindow(l.now - int64(l.opt.ClockEventsWindow))
+	return appendWindow(dst, row, l.opt.ClockEventsWindow, events)
+}
+
+// ownersOf returns the counts of a row's XIDs, with owners unless these have a family of their own.
+func (l *Log) ownersOf(row int) *owners {
+	o := &l.rows[row].owners
+	if l.opt.OwnersOnInfo {
+		return o.withoutOwner()
+	}
+	return o
+}
+
+func (l *Log) xidTotals(dst []gpu.Series, row int) []gpu.Series {
+	o := l.ownersOf(row)
+	if !l.unreported[row] { // these XIDs have alerts: their counters exist even while they are 0
+		present := o.of(o.present(), 0)
+		for _, code := range catalog.AlertXIDs() {
+			present.counts.add(key{xid: xid{code, wholeGPU}}, maxCodes, 0, 0, math.MaxInt64)
+		}
+	}
+	return o.series(dst, row, false)
+}
+
+func (l *Log) xidTimes(dst []gpu.Series, row int) []gpu.Series {
+	return l.ownersOf(row).series(dst, row, true)
+}
+
+func (l *Log) podXIDTimes(dst []gpu.Series, row int) []gpu.Series {
+	return l.rows[row].owners.series(dst, row, true)
+}
+
+func (l *Log) xidDetails(dst []gpu.Series, row int) []gpu.Series {
+	return l.rows[row].details.series(dst, row, nil, false)
+}
+
+func (l *Log) sxidTotals() []gpu.Series { return l.sxids.series(nil, gpu.AllRows, nil, false) }
+
+func (l *Log) sxidTimes() []gpu.Series { return l.sxids.series(nil, gpu.AllRows, nil, true) }
+
+func (l *Log) clockEvents(dst []gpu.Series, row int) []gpu.Series {
+	return l.rows[row].reasons.series(dst, row, false)
+}
+
+func (l *Log) clockEventSeconds(dst []gpu.Series, row int) []gpu.Series {
+	return l.rows[row].reasons.series(dst, row, true)
 }
 
 // appendWindow appends the number of events in a window by their labels, or a 0 without such labels if there is none.

@@ -53,7 +53,7 @@ type Options struct {
 	Ready     func() bool                 // whether a first snapshot was published
 	Reloading func() bool                 // whether a reload is in progress
 	Reload    func(context.Context) error // reloads the configuration; an error means that nothing changed
-	Serving   func(net.Addr)              // called with each address once the server accepts requests there
+	Listening func(net.Addr)              // called with each address once the server accepts requests there
 
 	Registerer prometheus.Registerer // for the metrics about requests
 	Log        *slog.Logger          // for messages of the HTTP server
@@ -189,7 +189,7 @@ func (s *Server) Run(ctx context.Context) error {
 		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &config}, discard)
 	}()
 	for _, l := range listeners {
-		s.opt.Serving(l.Addr())
+		s.opt.Listening(l.Addr())
 	}
 	select {
 	case err := <-served:

@@ -47,8 +47,8 @@ func newServer(t testing.TB, opts server.Options) *server.Server {
 	if opts.Reloading == nil {
 		opts.Reloading = func() bool { return false }
 	}
-	if opts.Serving == nil {
-		opts.Serving = func(net.Addr) {}
+	if opts.Listening == nil {
+		opts.Listening = func(net.Addr) {}
 	}
 	if opts.Registerer == nil {
 		opts.Registerer = prometheus.NewRegistry()
@@ -74,7 +74,7 @@ func serve(t testing.TB, opts server.Options) running {
 	t.Helper()
 	addresses := make(chan net.Addr, 1)
 	opts.Address = "127.0.0.1:0"
-	opts.Serving = func(a net.Addr) { addresses <- a }
+	opts.Listening = func(a net.Addr) { addresses <- a }
 	s := newServer(t, opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
