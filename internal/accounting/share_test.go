@@ -1,7 +1,9 @@
 package accounting_test
 
 import (
+	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -485,4 +487,164 @@ func TestUnknownSlices(t *testing.T) {
 			}
 		})
 	}
+}
+
+// partitioned returns a GPU with instances of the given profiles. Without profiles, it is not partitioned.
+func partitioned(profiles ...string) *gpu.Topology {
+	list := boards(1)
+	for i, profile := range profiles {
+		list = append(list, gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: uint32(100 + i), ParentKind: gpu.KindGPU, Parent: 0},
+			UUID:   "GPU-0", InstanceID: uint32(i + 1), Profile: profile,
+		})
+	}
+	return gpu.NewTopology(list)
+}
+
+// Even if a GPU is repartitioned every few cycles, each interval is charged once. The pods and the unattributed
+// remainder add up to its energy counter. No more seconds are allocated than passed.
+func TestChangingPartition(t *testing.T) {
+	whole, halves := partitioned(), partitioned("4g.40gb", "3g.40gb")
+	parts, other := partitioned("1g.10gb", "2g.20gb"), partitioned("3g.40gb", "1g.10gb")
+	for name, tops := range map[string][]*gpu.Topology{
+		"MIG toggled in each cycle":          {halves, whole},
+		"instances that leave slices unused": {parts, whole},
+		"other profiles with the same IDs":   {parts, other, halves},
+		"every two cycles":                   {halves, halves, whole, whole},
+		"MIG off for six cycles":             {halves, whole, whole, whole, whole, whole, whole},
+	} {
+		for _, blind := range []int{0, 2, 3} { // the activity is unknown in every blind-th cycle
+			t.Run(fmt.Sprint(name, ", unknown activity every ", blind), func(t *testing.T) { flip(t, tops, blind) })
+		}
+	}
+}
+
+func flip(t *testing.T, tops []*gpu.Topology, blind int) {
+	var moments []moment
+	joules := 500.0
+	for cycle := range 40 {
+		top := tops[cycle%len(tops)]
+		rows := len(top.Devices)
+		m := silence(make([]gpu.Use, rows), rows)
+		m.top, m.reopened = top, true
+		if rows == 1 {
+			m.uses[0] = pods(gpu.SharingNone, 0, 1)[0]
+		} else {
+			m.uses[1] = pods(gpu.SharingNone, 0, 2)[0] // no pod owns the second instance
+		}
+		if cycle > 0 {
+			joules += float64(1000 + 100*cycle)
+		}
+		m.energy[0] = gpu.Float(joules * 1e3)
+		for row := range rows {
+			m.memory[row] = gpu.Int(100)
+			switch {
+			case blind > 0 && cycle%blind == 1:
+			case row == 0:
+				m.util[row] = gpu.Int(40)
+			default:
+				m.util[row] = gpu.Float(0.3)
+			}
+		}
+		moments = append(moments, m)
+	}
+	total := map[string]map[string]float64{} // the latest value by family, then by entity and owner
+	(&play{moments: moments}).run(t, func(cycle int, s *gpu.Snapshot) {
+		for family, series := range shares(s) {
+			if total[family] == nil {
+				total[family] = map[string]float64{}
+			}
+			maps.Copy(total[family], series)
+		}
+		check := func(what string, passed float64, exact bool, families ...string) {
+			sum := 0.0
+			for _, family := range families {
+				for _, v := range total[family] {
+					sum += v
+				}
+			}
+			if sum > passed+1e-6 || exact && math.Abs(sum-passed) > 1e-6 {
+				t.Fatalf("cycle %d: %s = %v, want %v (exactly: %t, otherwise at most)", cycle, what, sum, passed, exact)
+			}
+		}
+		seconds, used := float64(cycle)*interval.Seconds(), moments[cycle].energy[0]
+		joules, _ := used.Number()
+		check("energy in J", joules/1e3-500, blind == 0, podEnergy, restEnergy)
+		check("allocated seconds", seconds, false, podAllocated)
+		check("active seconds", 0.4*seconds, false, podActive, restActive)
+	})
+}
+
+// virtualPage plays two moments and returns the series of the counters in the form "FAMILY{row labels} value".
+func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Process) (lines []string) {
+	t.Helper()
+	p := &play{
+		moments: []moment{at(0, uses, nil), at(1, uses, runs(procs...))}, virtual: virtual,
+		plan: &gpu.Plan{
+			Interval: interval, Devices: gpu.Selector{Flex: true},
+			Fields: []gpu.Field{{ID: 203, Levels: gpuOnly}, {ID: 252, Levels: gpuOnly}, {ID: 156, Levels: gpuOnly}},
+			Counters: []gpu.Counter{
+				{Name: "UTIL", Type: gpu.MetricGauge, Field: 0, Scale: 1},
+				{Name: "UTIL_RATIO", Type: gpu.MetricGauge, Field: 0, Scale: 0.01},
+				{Name: "FB", Type: gpu.MetricGauge, Field: 1, Scale: 1},
+				{Name: "ENERGY", Type: gpu.MetricCounter, Field: 2, Scale: 1},
+				{Name: "LABEL", Type: gpu.MetricLabel, Field: 0, Scale: 1},
+			},
+		},
+	}
+	p.run(t, func(_ int, s *gpu.Snapshot) {
+		lines = nil
+		for _, c := range s.Columns {
+			for row, v := range c.Values {
+				if !v.IsAbsent() && c.Counter.Type != gpu.MetricLabel {
+					lines = append(lines, fmt.Sprintf("%s{%d} %s", c.Counter.Name, row, v))
+				}
+			}
+		}
+		for _, f := range s.Families {
+			for _, x := range f.Series {
+				if strings.HasPrefix(f.Name, "dcgm_") {
+					continue
+				}
+				if !x.NoOwner {
+					t.Errorf("%s of %v gets the labels of the device's owner, want only its own", f.Name, x.Owner)
+				}
+				lines = append(lines, fmt.Sprintf("%s{%d %s} %s", f.Name, x.Row, textOf(x.Owner), x.Value))
+			}
+		}
+	})
+	slices.Sort(lines)
+	return lines
+}
+
+func TestVirtualGPUs(t *testing.T) {
+	replicas := func(numbers ...int) []gpu.Use {
+		uses := pods(gpu.SharingTimeSlicing, 4, numbers...)
+		for i := range uses[0].Owners {
+			uses[0].Owners[i].Replica = fmt.Sprint(i)
+		}
+		return uses
+	}
+	two, procs := replicas(1, 2), []gpu.Process{process(1, 0.1, 300), process(2, 0.35, 100)}
+	const b, c = "container=main namespace=ns pod=b vgpu=0", "container=main namespace=ns pod=c vgpu=1"
+	device := []string{"ENERGY{0} 1000000", "FB{0} 1000", "UTIL_RATIO{0} 0.6", "UTIL{0} 60"}
+	same := func(name string, want, got []string) {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	same("with virtual GPUs", []string{
+		"ENERGY{0} 1000000",                                        // the page has this series twice
+		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100", "FB{0} 1000", // with the device's own series, as in dcgm-exporter
+		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35", "UTIL_RATIO{0} 0.6",
+		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35", "UTIL{0} 60",
+	}, virtualPage(t, true, two, procs...))
+	same("without virtual GPUs", device, virtualPage(t, false, two, procs...))
+	same("exclusive GPU", device, virtualPage(t, true, pods(gpu.SharingNone, 0, 1)))
+	same("idle GPU", device, virtualPage(t, true, []gpu.Use{{}}))
+	// If a pod's UID is unknown, its share is unknown. Its series have no value. GPU 1 has no samples.
+	lines := slices.DeleteFunc(virtualPage(t, true, append(replicas(0, 1), replicas(1)...), procs...),
+		func(line string) bool { return !strings.Contains(line, "pod=a") && !strings.Contains(line, "{1 ") })
+	const a = "{0 container=main namespace=ns pod=a vgpu=0} "
+	same("pod with an unknown share", []string{"FB" + a, "UTIL_RATIO" + a, "UTIL" + a}, lines)
 }

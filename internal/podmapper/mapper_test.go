@@ -100,11 +100,15 @@ func worldWith(t *testing.T, opt podmapper.Options, listed ...*v1.PodResources) 
 // patience bounds every call that is expected to succeed.
 const patience = 30 * time.Second
 
-func (w *world) attribute() *gpu.Owners {
-	w.Helper()
+func (w *world) try() (*gpu.Owners, error) {
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
-	o, err := w.mapper.Attribute(ctx, w.topology)
+	return w.mapper.Attribute(ctx, w.topology)
+}
+
+func (w *world) attribute() *gpu.Owners {
+	w.Helper()
+	o, err := w.try()
 	if err != nil {
 		w.Fatalf("Attribute: %v", err)
 	}
@@ -113,9 +117,7 @@ func (w *world) attribute() *gpu.Owners {
 
 func (w *world) fails(want error) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
-	defer cancel()
-	if o, err := w.mapper.Attribute(ctx, w.topology); !errors.Is(err, want) {
+	if o, err := w.try(); !errors.Is(err, want) {
 		w.Errorf("Attribute = %v, %v; want an error that wraps %q", o, err, want)
 	}
 }
@@ -268,20 +270,33 @@ func TestKubeletErrors(t *testing.T) {
 			kubelet.Dies(holds("ml/b", gpu0)), pod, big, pod)
 		for range 3 {
 			want(t, "labels", pods(w.attribute()), labels)
-			if _, err := w.mapper.Attribute(t.Context(), w.topology); err == nil {
+			if _, err := w.try(); err == nil {
 				t.Error("Attribute succeeded, want an error")
 			}
 		}
 		want(t, "labels", pods(w.attribute()), labels)
 	})
-	t.Run("kubelet hangs", func(t *testing.T) {
-		w := newWorld(t, podmapper.Options{}, kubelet.Hangs(), pod)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		if _, err := w.mapper.Attribute(ctx, w.topology); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("Attribute: error %v, want gpu.ErrTimeout", err)
+	t.Run("kubelet hangs, and stalls in a response", func(t *testing.T) {
+		release := make(chan struct{})
+		w := newWorld(t, podmapper.Options{}, pod, kubelet.Hangs(), pod, kubelet.Stalls(release, holds("ml/a", gpu0)),
+			kubelet.Refuses(codes.ResourceExhausted), pod)
+		before := w.attribute()
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if _, err := w.mapper.Attribute(ctx, w.topology); !errors.Is(err, gpu.ErrTimeout) {
+				t.Errorf("Attribute: error %v, want gpu.ErrTimeout", err)
+			}
+			if w.Lists() == 4 { // a response that stalls fails only its own call
+				close(release)
+				if _, err := w.try(); err == nil {
+					t.Error("Attribute above the rate limit succeeded, want an error")
+				}
+			}
+			if w.attribute() != before {
+				t.Error("owners changed after a timeout, want no change")
+			}
 		}
-		want(t, "labels", pods(w.attribute()), labels)
 	})
 	t.Run("kubelet is missing, appears, and is replaced", func(t *testing.T) {
 		w := newWorld(t, podmapper.Options{}, pod)
@@ -456,10 +471,8 @@ func TestReplicasFollowPlugin(t *testing.T) {
 	// If the kubelet does not answer this request, only the number of replicas is unknown.
 	w = worldWith(t, podmapper.Options{}, holds("ml/a", gpu4+"::0"))
 	w.Silence()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	begin := time.Now()
-	o, err := w.mapper.Attribute(ctx, w.topology)
+	o, err := w.try()
 	if err != nil || len(o.UseOf(4).Owners) != 1 || o.UseOf(4).Replicas != 0 {
 		t.Errorf("Attribute = %v, %v; want one owner and an unknown number of replicas", o.UseOf(4), err)
 	}

@@ -95,31 +95,35 @@ func ofMIG(uuid string) []gpu.Label {
 	}
 }
 
+// dynamic describes a MIG device that the driver creates when a pod claims it.
+func dynamic(_, _, name string) (podmapper.ClaimDevice, bool) {
+	d := podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}
+	return d, name == "gpu-3-mig-1g10gb-19-0"
+}
+
+// remake changes the MIG device of a row.
+func (w *world) remake(row int, id, start uint32, uuid string) {
+	devices := slices.Clone(node().Devices)
+	devices[row].InstanceID, devices[row].Start, devices[row].MIGUUID = id, &start, uuid
+	w.topology = gpu.NewTopology(devices)
+}
+
 // The driver creates a MIG device when a pod starts. It gets the same labels as a static one, each time it is
 // created. The ResourceSlice has only its name, profile and place.
 func TestDynamicMIGDevices(t *testing.T) {
-	made := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
-		d := podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}
-		return d, name == "gpu-3-mig-1g10gb-19-0"
-	}
-	w := worldWith(t, podmapper.Options{Device: made}, claims("ml/a", "mine", "gpu-3-mig-1g10gb-19-0"))
+	w := worldWith(t, podmapper.Options{Device: dynamic}, claims("ml/a", "mine", "gpu-3-mig-1g10gb-19-0"))
 	unmatched := map[string]float64{"claim_device gpu.nvidia.com ": 1}
-	remake := func(row int, id, start uint32, uuid string) {
-		devices := slices.Clone(node().Devices)
-		devices[row].InstanceID, devices[row].Start, devices[row].MIGUUID = id, &start, uuid
-		w.topology = gpu.NewTopology(devices)
-	}
 	want(t, "labels if NVML reports no placements", pods(w.attribute()), map[int]string{})
-	remake(5, 7, 3, migA)
+	w.remake(5, 7, 3, migA)
 	want(t, "labels while the device does not exist", pods(w.attribute()), map[int]string{})
 	want(t, "unmatched", w.unmatched(), unmatched)
 	why, err := w.mapper.Unmatched(t.Context(), w.topology)
 	if err != nil || len(why) != 1 || !strings.Contains(why[0].Why, "no GPU instance 1g.10gb at memory slice 4 yet") {
 		t.Errorf("Unmatched = %v, %v; want one device whose GPU instance does not exist yet", why, err)
 	}
-	remake(5, 7, 4, migA)
+	w.remake(5, 7, 4, migA)
 	want(t, "labels", w.attribute().Of(5), ofMIG(migA))
-	remake(6, 12, 4, "MIG-again")
+	w.remake(6, 12, 4, "MIG-again")
 	want(t, "labels after it is created again", w.attribute().Of(6), ofMIG("MIG-again"))
 	want(t, "matched", w.unmatched(), map[string]float64{})
 }
@@ -135,14 +139,20 @@ func TestSharesByCapacity(t *testing.T) {
 		"3336a525-cb3a-412c-addd-c2e3655f9f2f": {"memory": 0, "shares": 1},
 		"442e5892-a1d7-4eac-824c-f1a1b3cac26a": {"memory": 60 << 30, "shares": 1, "other": 9},
 	}
-	w := newWorld(t, podmapper.Options{Device: sliced, Claimed: func(_, _, _, _, _, share string) podmapper.Claimed {
+	listed := kubelet.Captures(t)["list-dra-consumable-share-id"].PodResources
+	w := worldWith(t, podmapper.Options{Device: sliced, Claimed: func(_, _, _, _, _, share string) podmapper.Claimed {
 		return podmapper.Claimed{Read: true, Consumed: consumed[share]}
-	}}, kubelet.Lists(kubelet.Captures(t)["list-dra-consumable-share-id"].PodResources...))
+	}}, listed...)
 	parts := map[string]float64{}
 	for _, o := range w.attribute().UseOf(4).Owners {
 		parts[o.Pod] = o.Part
 	}
 	want(t, "parts", parts, map[string]float64{"dra-slice-a": 0.25, "dra-slice-b": 0.75})
+
+	w = worldWith(t, podmapper.Options{Device: sliced}, listed...)
+	if use := w.attribute().UseOf(4); len(use.Owners) == 2 && !use.Incomplete {
+		t.Errorf("owners while no claim is read = %+v, want them incomplete: their shares are unknown", use)
+	}
 }
 
 // A monitor's claim with admin access does not make it an owner.
@@ -192,43 +202,50 @@ func newAPI(pods infos) *api { return &api{pods: pods, revision: 1} }
 
 func (a *api) set(pods infos) { a.pods, a.revision = pods, a.revision+1 }
 
+// If the kubelet lists two pods that hold a device exclusively, one of them has ended.
 func TestEndedPods(t *testing.T) {
-	one := holds("ml/one", gpu0)
-	two := holds("ml/two", gpu0)
+	type list []*v1.PodResources
+	type step struct {
+		api    infos // nil means no API server
+		listed list
+		labels string
+		owners int
+	}
+	one, two := holds("ml/one", gpu0), holds("ml/two", gpu0)
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-
-	t.Run("the API server reports it", func(t *testing.T) {
-		a := &api{}
-		w := worldWith(t, a.options(), one)
-		want(t, "running", pods(w.attribute()), map[int]string{0: "ml/one/c"})
-		a.set(infos{"ml/one": {Finished: true}})
-		want(t, "finished", pods(w.attribute()), map[int]string{})
-	})
-	t.Run("a newer pod has the device", func(t *testing.T) {
-		a := newAPI(infos{"ml/one": {Created: noon}, "ml/two": {Created: noon.Add(time.Minute)}})
-		w := newWorld(t, a.options(), kubelet.Lists(one, two), kubelet.Lists(two, one))
-		want(t, "at once", pods(w.attribute()), map[int]string{0: "ml/two/c"})
-		want(t, "in the other order", pods(w.attribute()), map[int]string{0: "ml/two/c"})
-	})
-	t.Run("another pod got the device later", func(t *testing.T) {
-		w := newWorld(t, podmapper.Options{},
-			kubelet.Lists(two), kubelet.Lists(one, two), kubelet.Lists(one, two, kubelet.Pod("ml/x")))
-		want(t, "alone", pods(w.attribute()), map[int]string{0: "ml/two/c"})
-		want(t, "with a later one", pods(w.attribute()), map[int]string{0: "ml/one/c"})
-		want(t, "still", pods(w.attribute()), map[int]string{0: "ml/one/c"})
-	})
-	t.Run("created in the same second, and one got the device later", func(t *testing.T) {
-		a := newAPI(infos{"ml/one": {Created: noon}, "ml/two": {Created: noon}})
-		w := newWorld(t, a.options(), kubelet.Lists(two), kubelet.Lists(one, two))
-		want(t, "alone", pods(w.attribute()), map[int]string{0: "ml/two/c"})
-		want(t, "with a later one", pods(w.attribute()), map[int]string{0: "ml/one/c"})
-	})
-	t.Run("unknown which one ended", func(t *testing.T) {
-		w := worldWith(t, podmapper.Options{}, one, two)
-		o := w.attribute()
-		want(t, "labels", pods(o), map[int]string{})
-		want(t, "owners", len(o.UseOf(0).Owners), 2)
-	})
+	inTurn := infos{"ml/one": {Created: noon}, "ml/two": {Created: noon.Add(time.Minute)}}
+	atOnce := infos{"ml/one": {Created: noon}, "ml/two": {Created: noon}}
+	for name, steps := range map[string][]step{
+		"the API server reports it": {
+			{infos{}, list{one}, "ml/one/c", 1}, {infos{"ml/one": {Finished: true}}, list{one}, "", 0},
+		},
+		"a newer pod has the device": {
+			{inTurn, list{one, two}, "ml/two/c", 1}, {inTurn, list{two, one}, "ml/two/c", 1},
+		},
+		"another pod got the device later": {
+			{nil, list{two}, "ml/two/c", 1}, {nil, list{one, two}, "ml/one/c", 1},
+			{nil, list{one, two, kubelet.Pod("ml/x")}, "ml/one/c", 1},
+		},
+		"created in the same second, and one got the device later": {
+			{atOnce, list{two}, "ml/two/c", 1}, {atOnce, list{one, two}, "ml/one/c", 1},
+		},
+		"unknown which one ended": {{nil, list{one, two}, "", 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, opt := &api{}, podmapper.Options{}
+			if steps[0].api != nil {
+				opt = server.options()
+			}
+			w := newWorld(t, opt)
+			for i, s := range steps {
+				server.set(s.api)
+				w.Script(kubelet.Lists(s.listed...))
+				o := w.attribute()
+				want(t, fmt.Sprint("labels in step ", i+1), pods(o)[0], s.labels)
+				want(t, fmt.Sprint("owners in step ", i+1), len(o.UseOf(0).Owners), s.owners)
+			}
+		})
+	}
 }
 
 // The cost of many pods on one device is proportional to their number.
@@ -444,36 +461,6 @@ func TestRememberedPodKeepsItsUID(t *testing.T) {
 	}
 }
 
-// A monitor has admin access to a free GPU and to a pod's GPU. Until its claim is read, it owns neither.
-func TestUnreadClaimIsNoOwner(t *testing.T) {
-	w := newWorld(t, podmapper.Options{Device: claimed, Claimed: func(_, claim, _, _, _, _ string) podmapper.Claimed {
-		return podmapper.Claimed{} // not read yet; the API server answers later
-	}}, kubelet.Lists(
-		claims("ml/a", "mine", "gpu-0"),
-		kubelet.Pod("ml/monitor",
-			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-0", ""),
-			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))))
-	o := w.attribute()
-	if use := o.UseOf(1); len(use.Owners) > 0 && !use.Incomplete {
-		t.Errorf("owners of the free GPU = %+v, want none", use)
-	}
-	if use := o.UseOf(0); len(use.Owners) > 1 && !use.Incomplete {
-		t.Errorf("owners of the pod's GPU = %+v, want only the pod", use)
-	}
-}
-
-// The shares of a GPU that is shared by capacity are unknown until the claims are read.
-func TestUnreadSharesAreUnknown(t *testing.T) {
-	w := newWorld(t, podmapper.Options{Device: func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
-		d, ok := claimed(driver, pool, name)
-		d.Capacity = map[string]float64{"memory": 80 << 30}
-		return d, ok
-	}}, kubelet.Lists(kubelet.Captures(t)["list-dra-consumable-share-id"].PodResources...))
-	if use := w.attribute().UseOf(4); len(use.Owners) == 2 && use.Owners[0].Part == 0 && !use.Incomplete {
-		t.Errorf("unknown shares = %+v, want them not divided into halves", use)
-	}
-}
-
 // The mirror of a static pod is deleted and recreated by the kubelet. The pod keeps its UID, so its counters continue
 // and its processes stay attributed.
 func TestStaticPodWithoutMirror(t *testing.T) {
@@ -501,19 +488,10 @@ func TestStaticPodWithoutMirror(t *testing.T) {
 // Dynamic MIG: pod a ends while the kubelet restarts. Then the claim of pod b creates an instance in the same place.
 // The instance belongs only to b.
 func TestPlaceBelongsToTheListedClaim(t *testing.T) {
-	made := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
-		d := podmapper.ClaimDevice{MIG: true, Profile: "1g.10gb", Parent: gpu3, Start: 4}
-		return d, name == "gpu-3-mig-1g10gb-19-4"
-	}
-	at := func(w *aged, id uint32, uuid string) {
-		devices, start := slices.Clone(node().Devices), uint32(4)
-		devices[5].InstanceID, devices[5].Start, devices[5].MIGUUID = id, &start, uuid
-		w.topology = gpu.NewTopology(devices)
-	}
-	claims := func(pod, claim string) *v1.PodResources { return claims(pod, claim, "gpu-3-mig-1g10gb-19-4") }
-	w := newAged(t, podmapper.Options{Device: made}, claims("ml/a", "a-x7k"))
-	at(w, 7, migA)
+	w := newAged(t, podmapper.Options{Device: dynamic}, claims("ml/a", "a-x7k", "gpu-3-mig-1g10gb-19-0"))
+	w.remake(5, 7, 4, migA)
 	want(t, "owners of a's instance", named(w.attribute(), 5), []string{"a"})
-	at(w, 9, "MIG-b0000000-0000-5000-8000-000000000001")
-	want(t, "owners of b's instance", named(w.restarts(5*time.Second, claims("ml/b", "b-p2q")), 5), []string{"b"})
+	w.remake(5, 9, 4, "MIG-b0000000-0000-5000-8000-000000000001")
+	b := claims("ml/b", "b-p2q", "gpu-3-mig-1g10gb-19-0")
+	want(t, "owners of b's instance", named(w.restarts(5*time.Second, b), 5), []string{"b"})
 }

@@ -1,14 +1,11 @@
 package podmapper_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -40,9 +37,7 @@ func TestRecordedRestart(t *testing.T) {
 			continue
 		}
 		w.Script(kubelet.Lists(m.Pods...))
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		o, err := w.mapper.Attribute(ctx, w.topology)
-		cancel()
+		o, err := w.try()
 		if wrong := m.Refused || len(m.Pods) == 0; wrong != (err != nil) {
 			t.Errorf("list at %v: error %v, want an error: %t", m.At, err, wrong)
 		}
@@ -105,42 +100,14 @@ func TestPodOnSharedDeviceEnds(t *testing.T) {
 	want(t, "labels after the end", pods(w.attribute()), map[int]string{4: "ml/b/c"})
 }
 
-// A response that stalls fails only its own call.
-func TestStalledAnswer(t *testing.T) {
-	pod := holds("ml/a", gpu0)
-	release := make(chan struct{})
-	w := newWorld(t, podmapper.Options{}, kubelet.Lists(pod), kubelet.Stalls(release, pod),
-		kubelet.Refuses(codes.ResourceExhausted), kubelet.Lists(pod))
-	before := w.attribute()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := w.mapper.Attribute(ctx, w.topology); !errors.Is(err, gpu.ErrTimeout) {
-		t.Errorf("Attribute: error %v, want gpu.ErrTimeout", err)
-	}
-	close(release)
-	if _, err := w.mapper.Attribute(t.Context(), w.topology); err == nil {
-		t.Error("Attribute above the rate limit succeeded, want an error")
-	}
-	if w.attribute() != before {
-		t.Error("owners changed after a stalled response, want no change")
-	}
-}
-
 // Remembered owners expire. After an hour, the owners of a shared device are unknown, even if one of them is still
 // listed.
 func TestMemoryExpires(t *testing.T) {
-	w := worldWith(t, podmapper.Options{}, podA)
-	now := time.Now()
-	podmapper.Clock(w.mapper, func() time.Time { return now })
+	w := newAged(t, podmapper.Options{}, podA)
 	want(t, "labels", pods(w.attribute()), map[int]string{4: "ml/a/c"})
-	w.Stop()
-	now = now.Add(time.Hour) // b arrived during this hour
-	w.fails(gpu.ErrUnavailable)
-	w.Start()
-	want(t, "labels from an incomplete list", pods(w.attribute()), map[int]string{})
-	now = now.Add(time.Minute)
+	want(t, "labels from an incomplete list", pods(w.restarts(time.Hour, podA)), map[int]string{}) // b arrived meanwhile
 	w.Script(kubelet.Lists(podA, podB))
-	want(t, "owners by the list", len(w.attribute().UseOf(4).Owners), 2)
+	want(t, "owners by the list", len(w.after(time.Minute).UseOf(4).Owners), 2)
 }
 
 // aged is a world with a fake clock, set to the time of the kubelet's latest list.
@@ -319,7 +286,7 @@ func TestNewConnection(t *testing.T) {
 		w.Script(kubelet.Lists(podA))
 		w.Start()
 		w.Born(w.now.Add(-time.Hour)) // the socket is too old to suggest a start
-		o, err := w.mapper.Attribute(t.Context(), w.topology)
+		o, err := w.try()
 		if err != nil {
 			continue // gRPC has not noticed yet that the connection is closed
 		}

@@ -1,18 +1,30 @@
 package process
 
 import (
+	"compress/gzip"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
 )
 
 // once returns what the subcommand once prints for a simulated node.
@@ -196,4 +208,137 @@ func TestFirstSimulatedNode(t *testing.T) {
 	cmd := exec.Command("sh", "-e", "-c", strings.Replace(script, "bin/dcgm-exporter", "exec bin/dcgm-exporter", 1))
 	cmd.Dir, cmd.Env = clone, append(os.Environ(), "DCGM_EXPORTER_LISTEN=127.0.0.1:0", "KUBERNETES_SERVICE_HOST=")
 	launch(t, cmd).listens().until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
+}
+
+// readDump returns the content of a dump. It returns "" while a compressed dump is still being written.
+func readDump(t *testing.T, path string) string {
+	t.Helper()
+	page := folder.Read(t, path)
+	if strings.HasSuffix(path, ".gz") {
+		text, err := gzip.NewReader(strings.NewReader(page))
+		if err != nil {
+			return ""
+		}
+		all, err := io.ReadAll(text)
+		if err != nil {
+			return ""
+		}
+		return string(all)
+	}
+	return page
+}
+
+// Pages are dumped to files. Dumps older than --dump-retention are deleted, including the JSON dumps of earlier
+// releases. Newer dumps and other files are kept.
+func TestDumps(t *testing.T) {
+	t.Parallel()
+	old, older := "snapshot-20200101T000000.000000000Z.prom", "snapshot-20190101T000000.000000000Z.json"
+	fresh := time.Now().Add(-30 * time.Minute).UTC().Format("snapshot-20060102T150405.000000000Z.prom")
+	others := []string{fresh, "notes.prom", "snapshot-20200101.prom"}
+	for end, flag := range map[string]string{".prom.gz": "--dump-compression", ".prom": "--dump-compression=false"} {
+		t.Run(flag, func(t *testing.T) {
+			t.Parallel()
+			files := map[string]string{}
+			for _, name := range append([]string{old, old + ".gz", older, older + ".gz"}, others...) {
+				files[name] = "{}"
+			}
+			dir := folder.Of(t, files)
+			r := simulate(t, "h100x8", []string{`fault: gpu-lost, at: 0s, for: 1h, devices: ["3"]`},
+				"--dump-enabled", "--dump-directory="+dir, "--dump-retention=1h", flag)
+			last := ""
+			r.wait("a new dump, and old dumps deleted", func() bool {
+				all, err := os.ReadDir(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var names []string
+				for _, entry := range all {
+					if !slices.Contains(others, entry.Name()) {
+						names = append(names, entry.Name())
+					}
+				}
+				if len(names) == 0 || len(all) != len(names)+len(others) || names[0] <= old+".gz" {
+					return false
+				}
+				newest := names[len(names)-1]
+				if !strings.HasSuffix(newest, end) {
+					t.Errorf("newest dump is %s, want the suffix %s", newest, end)
+				}
+				last = readDump(t, filepath.Join(dir, newest))
+				return strings.Contains(last, "\ndcgm_exporter_collect_success 1")
+			})
+			if n := strings.Count(last, "\nDCGM_FI_DEV_GPU_TEMP{"); n != 7 || !strings.Contains(last, `reason="lost"`) {
+				t.Errorf("temperatures in the dump = %d, want 7, and reason=\"lost\" in the dump:\n%s", n, last)
+			}
+		})
+	}
+}
+
+// If the dump folder cannot be written, the log says so once, and metrics are still served.
+func TestDumpsNowhere(t *testing.T) {
+	t.Parallel()
+	r := simulate(t, "single", nil, "--dump-enabled", "--dump-directory="+filepath.Join(write(t, "file", ""), "dumps"))
+	const last = "dcgm_exporter_collect_last_success_timestamp_seconds"
+	first := r.collected().Value(last)
+	r.sees("more cycles", func(p page) bool { return p.Value(last) > first+1 && len(p.By("DCGM_FI_DEV_GPU_TEMP")) == 1 })
+	r.logs("Page dump failed", 1)
+}
+
+// labelPair matches a label of a series.
+var labelPair = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
+
+// inOrder returns the lines of a page in alphabetical order. The labels of each line are sorted too.
+func inOrder(page string) []string {
+	var lines []string
+	for line := range strings.Lines(page) {
+		family, labels, ok := strings.Cut(line, "{")
+		if end := strings.LastIndex(labels, "}"); ok && !strings.HasPrefix(line, "#") {
+			pairs := slices.Sorted(slices.Values(labelPair.FindAllString(labels[:end], -1)))
+			line = family + "{" + strings.Join(pairs, ",") + labels[end:]
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestReferencePages compares this exporter's pages, in strict compatibility mode, with pages that NVIDIA's exporter
+// served for the same devices. Every HELP and TYPE line, label and number must be identical. The order of lines and
+// labels may differ.
+func TestReferencePages(t *testing.T) {
+	t.Parallel()
+	file := material.Path(t, "data/upstream/dcgm-exporter/default-counters.csv")
+	tests := []struct {
+		file string
+		gpus int
+		pods bool
+	}{
+		{"gpu1-default-nok8s.prom", 1, false},
+		{"gpu8-default-k8s.prom", 8, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.file, func(t *testing.T) {
+			t.Parallel()
+			theirs := material.Read(t, "data/reference-output/"+tt.file)
+			_, env := fakedcgm.NewFor(t, reference.Engine(t, tt.gpus, string(theirs))...)
+			args := []string{"-f", file, "--source=dcgm", "--compatibility=strict", "--hostname-label=hostname"}
+			env = append(env, "NODE_NAME=vm")
+			if tt.pods {
+				var pods []*v1.PodResources
+				for g, uuid := range reference.UUIDs() {
+					pods = append(pods, kubelet.Pod(fmt.Sprintf("team-a/train-%d", g), kubelet.Container("main", "nvidia.com/gpu", uuid)))
+				}
+				k := kubelet.Start(t, kubelet.Lists(pods...))
+				args = append(args, "--kubernetes", "--pod-resources-kubelet-socket", k.Socket())
+			}
+			r := start(t, env, args...)
+			want, got := inOrder(string(theirs)), []string{}
+			for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+				if got = inOrder(r.scrape()); cmp.Equal(want, got) {
+					return
+				}
+			}
+			t.Errorf("page (-theirs +ours):\n%s", cmp.Diff(want, got))
+		})
+	}
 }
