@@ -5,8 +5,9 @@
 //
 // Strict mode also acts in other places:
 //   - Package config changes the defaults of other settings, such as --enable-health-metrics (rules.go, strict).
-//   - Package app asks Options.Reads and Options.Omits which entities and families to read (counters.go), and selects
-//     the format of numbers and of empty HELP lines (encoder.go).
+//   - Package app asks Options.Reads and Options.Omits which entities and families to read, gives no advice about the
+//     verdict (counters.go), and selects the format of numbers and of empty HELP lines (pipeline.go). The subcommand
+//     check says which families are left out.
 //   - Three habits of NVIDIA's exporter change how a value is computed, not how it is shown. The packages that compute
 //     them have an option for each: snapshot.Facts.AsReported, events.Options.LastXIDAsStored and
 //     gpu.Plan.KeepContradicted. Package app sets them (pipeline.go, counters.go).

@@ -192,24 +192,13 @@ func (k key) labels() []gpu.Label {
 		nvswitch = "nvswitch" + strconv.FormatUint(uint64(k.nvswitch), 10)
 	}
 	if k.onSwitch {
-		return labelsOf("nvswitch", nvswitch, "sxid", code, "severity", d.Severity, "link", d.Link)
+		return gpu.Labels("nvswitch", nvswitch, "sxid", code, "severity", d.Severity, "link", d.Link)
 	}
 	if k.instance != wholeGPU {
 		instance = strconv.FormatInt(k.instance, 10)
 	}
-	return labelsOf(gpu.InstanceLabel, instance, "xid", code, "unit", d.Unit, "subcode", d.SubCode, "link", d.Link,
+	return gpu.Labels(gpu.InstanceLabel, instance, "xid", code, "unit", d.Unit, "subcode", d.SubCode, "link", d.Link,
 		"severity", d.Severity, "action", d.Action)
-}
-
-// labelsOf returns labels from alternating names and values. It omits labels with an empty value.
-func labelsOf(pairs ...string) []gpu.Label {
-	var labels []gpu.Label
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			labels = append(labels, gpu.Label{Name: pairs[i], Value: pairs[i+1]})
-		}
-	}
-	return labels
 }
 
 // A tally counts events by key. It is sorted by key.

@@ -35,7 +35,7 @@ type reasons struct {
 
 func (r *reasons) init() {
 	for _, e := range catalog.ClockEvents() {
-		r.events = append(r.events, clockTotal{ClockEvent: e, labels: labelsOf("clock_event", e.Name)})
+		r.events = append(r.events, clockTotal{ClockEvent: e, labels: gpu.Labels("clock_event", e.Name)})
 	}
 }
 

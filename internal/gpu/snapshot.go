@@ -46,10 +46,7 @@ type Owner struct {
 
 // PodLabels returns the labels container, namespace and pod, except empty ones.
 func (o *Owner) PodLabels() []Label {
-	labels := []Label{
-		{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod},
-	}
-	return slices.DeleteFunc(labels, func(l Label) bool { return l.Value == "" })
+	return Labels("container", o.Container, "namespace", o.Namespace, "pod", o.Pod)
 }
 
 // AllLabels returns the labels of PodLabels and the further labels.

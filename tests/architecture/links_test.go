@@ -16,11 +16,13 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	// named matches files of the module in code, and in the first line of an example.
+	named   = regexp.MustCompile("(?:`|// |# )((?:cmd|etc|gpuop|internal|tests|tools)/[\\w./-]+\\.(?:go|c|h|csv))\\b")
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
 // TestLinks checks the relative links in Markdown files outside testdata. Each must lead to a file, and to a heading of
-// the file if the link has a fragment.
+// the file if the link has a fragment. The source files that the pages name must exist.
 func TestLinks(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
 	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md").Output()
@@ -32,6 +34,11 @@ func TestLinks(t *testing.T) {
 		text, err := os.ReadFile(page)
 		if os.IsNotExist(err) || strings.Contains(page, "testdata") {
 			continue
+		}
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(m[1]); err != nil {
+				t.Errorf("%s names %s, which does not exist: %v", page, m[1], err)
+			}
 		}
 		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
 			if strings.Contains(m[1], "://") {

@@ -98,7 +98,7 @@ func newSession(e engine, opt Options, plan *gpu.Plan) *Session {
 	}
 }
 
-// open does the work of Source.Open. If it fails, abandon cleans up.
+// open does the work of Source.Open. If it fails, Source.Open cleans up.
 func (s *Session) open(ctx context.Context) error {
 	// If the engine rejects the health watches, readHealth tries again.
 	openHealth := func() error { return reopenOnly(s.watchHealth()) }
