@@ -150,7 +150,7 @@ type pastKey struct {
 	pciBusID string // empty for SXIDs
 	nvswitch uint32
 	code     int64
-	detail   gpu.XIDDetail
+	detail   gpu.XIDDetail // zero for XIDs, which are shown by code and time alone
 }
 
 // follow opens the log and reads it until a read fails.
@@ -202,6 +202,9 @@ func (r *Reader) follow(ctx context.Context) error {
 			r.keep(x, record.Text)
 		default:
 			key := pastKey{x.PCIBusID, x.Switch, x.Code, x.Detail}
+			if !x.OnSwitch {
+				key.detail = gpu.XIDDetail{}
+			}
 			if _, known := past[key]; known || len(past) < maxXIDs {
 				x.Past, x.Time = true, begin.Add(min(0, record.Up-d.Uptime())).UnixNano()
 				past[key] = x

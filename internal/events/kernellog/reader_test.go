@@ -147,10 +147,14 @@ const lostRecords, lostXIDs = `lost_total{what="records"} `, `lost_total{what="x
 func TestLinesAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fromUser := []byte("12,7,5,-;NVRM: Xid (PCI:0000:1b:00): 48, from user space")
-		d := newDevice(record(3, time.Second, 31), nil, record(5, 10*time.Minute, 31),
-			record(6, time.Hour-time.Second, 13), fromUser, record(8, time.Hour+time.Minute, 62))
+		linkError := func(sequence, at int) []byte {
+			return fmt.Appendf(nil, "4,%d,%d,-;NVRM: Xid (PCI:0000:1b:00): 145, RLW_CTRL Fatal XC0 i0 Link %d",
+				sequence, at, sequence)
+		}
+		d := newDevice(linkError(1, 10e6), linkError(2, 11e6), record(3, time.Second, 31), nil,
+			record(5, 10*time.Minute, 31), record(6, time.Hour-time.Second, 13), fromUser, record(8, time.Hour+time.Minute, 62))
 		r := run(t, kernellog.Options{}, d)
-		r.expect("past 13@-1s", "past 31@-50m0s", "past 62@0s")
+		r.expect("past 13@-1s", "past 145@-59m49s", "past 31@-50m0s", "past 62@0s")
 		time.Sleep(20 * time.Second)
 		d.live <- record(11, time.Hour+13*time.Second, 79)
 		d.live <- record(12, time.Hour+14*time.Second, 0)
