@@ -9,21 +9,28 @@ import (
 // The engine samples once per interval, and the loop reads as often. A read just before a sample finds one that is
 // nearly an interval old.
 const (
-	maxAgeShare = 10 // a sample may be up to 1/10 of the interval old when it is read
-	behindShare = 20 // a shifted read follows the sample by 1/20 of the interval
-	shiftPause  = 64 // minimum number of cycles between two shifts: not every engine has a phase
+	maxAgeShare  = 10 // a sample may be up to 1/10 of the interval old when it is read
+	behindShare  = 20 // a shifted read follows the sample by 1/20 of the interval
+	minPhaseRest = 8  // minimum number of cycles between two shifts; doubles while shifts do not help
+	maxPhaseRest = 1024
 )
 
-// phase shifts the reads so that they closely follow the engine's samples. It is the number of cycles until the next
-// shift.
-type phase int
+// phase shifts the reads so that they closely follow the engine's samples.
+type phase struct {
+	rest, left int // cycles between two shifts, and cycles left until the next
+}
 
 // next returns the time from the start of a cycle to the next one: the interval, or less if samples were old.
 func (p *phase) next(interval, age time.Duration) time.Duration {
-	if *p--; *p > 0 || age <= interval/maxAgeShare {
+	if p.left--; age <= interval/maxAgeShare {
+		p.rest = 0
 		return interval
 	}
-	*p = shiftPause
+	if p.left > 0 {
+		return interval
+	}
+	p.rest = min(max(2*p.rest, minPhaseRest), maxPhaseRest)
+	p.left = p.rest
 	return interval - age + interval/behindShare
 }
 
