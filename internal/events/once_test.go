@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -259,16 +258,12 @@ func countOnce(t *testing.T, random *rand.Rand) {
 	h.remote = h.kind == keeping && random.IntN(2) == 0
 	pick := rand.New(rand.NewPCG(random.Uint64(), 1)) // for the attributor
 	seen := &figures{}
-	r := start(t, h.Open, func(o *loop.Options) {
-		families(xidTotalFamily)(o)
+	randomPod := owned(func() *gpu.Owners { return ofPod(pick.IntN(50)) })
+	r := start(t, h.Open, families(xidTotalFamily), randomPod, seen.watch, func(o *loop.Options) {
 		o.Now = h.now
 		if h.kernelLog {
 			o.KernelLog = h
 		}
-		o.Attributors = pods(func() *gpu.Owners {
-			return ofPod(strconv.Itoa(pick.IntN(50)))
-		})
-		seen.watch(o)
 	})
 	r.Wait(interval / 2) // no session is open while the first one opens
 	happened := int64(0)

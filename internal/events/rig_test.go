@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -16,10 +19,20 @@ import (
 
 const interval = 10 * time.Second
 
+const (
+	xidCountFamily, xidTotalFamily     = "DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_XID_ERRORS_TOTAL"
+	clockCountFamily, clockTotalFamily = "DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_CLOCK_EVENTS_TOTAL"
+	clockSecondsFamily                 = "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
+	seenFamily                         = "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS"
+	detailFamily                       = "DCGM_EXP_XID_DETAILS_TOTAL"
+	sxidFamily                         = "DCGM_EXP_NVSWITCH_SXID_ERRORS_TOTAL"
+	sxidSeen                           = "dcgm_nvswitch_sxid_last_seen_timestamp_seconds"
+)
+
 var gpuOnly = gpu.KindsOf(gpu.KindGPU)
 
-// engine is a source whose GPUs have events that a test creates. Field 0 always has a value. Field 1 contains XIDs or
-// clock event reasons.
+// engine is a source whose GPUs have events that a test creates. Field 0 has a value or clock event reasons, and field 1
+// contains XIDs.
 type engine struct {
 	mu       sync.Mutex
 	topology *gpu.Topology
@@ -59,29 +72,19 @@ func (e *engine) happen(at time.Time, codes ...int64) {
 }
 
 // sample makes the next Read report clock event reasons.
-func (e *engine) sample(at time.Time, masks ...int64) {
-	e.do(func() {
-		for _, mask := range masks {
-			e.reasons = append(e.reasons, gpu.Sample{Field: 1, Value: gpu.Int(mask), Time: at.UnixNano()})
-		}
-	})
+func (e *engine) sample(at time.Time, mask int64) {
+	e.do(func() { e.reasons = append(e.reasons, gpu.Sample{Value: gpu.Int(mask), Time: at.UnixNano()}) })
 }
 
 // add creates an XID.
 func (e *engine) add(x gpu.XID) { e.do(func() { e.xids = append(e.xids, x) }) }
 
-// end ends the session with err.
-func (e *engine) end(err error) {
-	e.do(func() {
-		e.session.err = err
-		close(e.session.done)
-	})
-}
-
 // become replaces the topology.
 func (e *engine) become(t *gpu.Topology) {
-	e.do(func() { e.topology = t })
-	e.end(gpu.ErrTopology)
+	e.do(func() {
+		e.topology, e.session.err = t, gpu.ErrTopology
+		close(e.session.done)
+	})
 	time.Sleep(interval / 10) // fake clock of the bubble
 	synctest.Wait()
 }
@@ -127,20 +130,20 @@ func (s *engineSession) Read(_ context.Context, _ gpu.ReadRequest, b *gpu.Batch)
 // attributor returns the given owners of GPUs.
 type attributor struct{ answer func() *gpu.Owners }
 
-// pods returns an attributor of the given owners.
-func pods(answer func() *gpu.Owners) []collector.Attributor {
-	return []collector.Attributor{&attributor{answer}}
+func (a *attributor) Name() string { return "test" }
+
+func (a *attributor) Attribute(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+	return a.answer(), nil
+}
+
+// owned requests the owners that answer returns.
+func owned(answer func() *gpu.Owners) func(*loop.Options) {
+	return func(o *loop.Options) { o.Attributors = []collector.Attributor{&attributor{answer}} }
 }
 
 // ofPod returns the owners of a node whose first GPU has a pod.
-func ofPod(name string) *gpu.Owners {
-	return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: name}}}}
-}
-
-func (p *attributor) Name() string { return "test" }
-
-func (p *attributor) Attribute(context.Context, *gpu.Topology) (*gpu.Owners, error) {
-	return p.answer(), nil
+func ofPod(name any) *gpu.Owners {
+	return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: fmt.Sprint(name)}}}}
 }
 
 // testPlan returns a plan with a gauge and XIDs.
@@ -156,13 +159,149 @@ func testPlan() *gpu.Plan {
 	}
 }
 
+// families requests families of XIDs.
+func families(names ...string) func(*loop.Options) { return derived(1, names) }
+
+// clockFamilies requests families of clock event reasons, which are the only field then.
+func clockFamilies(names ...string) func(*loop.Options) {
+	return func(o *loop.Options) {
+		derived(0, names)(o)
+		o.Plan.Counters, o.Plan.Fields = nil, []gpu.Field{{
+			ID: 112, Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Levels: gpuOnly, Range: &gpu.Range{Max: 1 << 32},
+			AllSamples: true,
+		}}
+	}
+}
+
+func derived(field int, names []string) func(*loop.Options) {
+	return func(o *loop.Options) {
+		for _, name := range names {
+			o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: name, HasField: true, Field: field})
+		}
+	}
+}
+
 // start runs a Loop until the test or bubble ends.
 func start[S collector.Session](
-	t *testing.T, open func(context.Context, *gpu.Plan) (S, error), adjust func(*loop.Options),
+	t *testing.T, open func(context.Context, *gpu.Plan) (S, error), adjust ...func(*loop.Options),
 ) *loop.Rig {
-	r := loop.Start(t, collector.SourceOf(open), testPlan(), adjust)
+	r := loop.Start(t, collector.SourceOf(open), testPlan(), func(o *loop.Options) {
+		for _, a := range adjust {
+			a(o)
+		}
+	})
 	t.Cleanup(r.Stop)
 	return r
+}
+
+// A rig is a machine with an engine and a kernel log, and the exporter that runs on it after start.
+type rig struct {
+	*engine
+	*loop.Rig
+	t        *testing.T
+	figures  figures
+	set      atomic.Int64 // nanoseconds by which the machine's clock was set
+	logged   []gpu.XID    // XIDs of the kernel log
+	logSince time.Time    // zero if the kernel log is not read
+}
+
+// bubble runs a test in a synctest bubble.
+func bubble(t *testing.T, test func(*testing.T, *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, &rig{engine: newEngine(), t: t, logSince: time.Now()}) })
+}
+
+func (r *rig) start(adjust ...func(*loop.Options)) {
+	r.Rig = start(r.t, r.Open, append(adjust, r.figures.watch)...)
+}
+
+// now is the machine's clock.
+func (r *rig) now() time.Time { return time.Unix(0, time.Now().UnixNano()+r.set.Load()) }
+
+func (r *rig) withClock(o *loop.Options) { o.Now = r.now }
+
+func (r *rig) withLog(o *loop.Options) { o.KernelLog = r }
+
+// Since and Drain implement events.KernelLog.
+func (r *rig) Since() (since time.Time) {
+	r.do(func() { since = r.logSince })
+	return since
+}
+
+func (r *rig) Drain(into []gpu.XID) []gpu.XID {
+	r.do(func() { into, r.logged = append(into, r.logged...), nil })
+	return into
+}
+
+// readLog sets since when the kernel log has been read.
+func (r *rig) readLog(since time.Time) { r.do(func() { r.logSince = since }) }
+
+// log adds XIDs to the kernel log.
+func (r *rig) log(list ...gpu.XID) { r.do(func() { r.logged = append(r.logged, list...) }) }
+
+// onBus returns an XID of the kernel log.
+func onBus(bus string, code int64, at time.Time) gpu.XID {
+	return gpu.XID{PCIBusID: "00000000:" + bus + ":00.0", Code: code, Time: at.UnixNano()}
+}
+
+// counted waits for an interval and compares DCGM_EXP_XID_ERRORS_TOTAL.
+func (r *rig) counted(want counts) {
+	r.t.Helper()
+	r.Wait(interval)
+	r.figures.mu.Lock()
+	defer r.figures.mu.Unlock()
+	if diff := cmp.Diff(want, r.figures.xid); diff != "" {
+		r.t.Errorf("XIDs counted (-want +got)\n%s", diff)
+	}
+}
+
+// counts maps an XID and its owner to a number.
+type counts = map[string]int64
+
+// figures holds the values of DCGM_EXP_XID_ERRORS_TOTAL on the latest page, such as "79" without an owner and "79
+// pod=a" with one. Zeros are left out.
+type figures struct {
+	mu   sync.Mutex
+	xid  counts
+	sum  int64
+	fell bool // whether the sum ever fell
+}
+
+// watch records the pages of a loop.
+func (f *figures) watch(o *loop.Options) {
+	publish := o.Publish
+	o.Publish = func(s *gpu.Snapshot) {
+		publish(s)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(s.Families) == 0 {
+			return
+		}
+		before := f.sum
+		f.xid, f.sum = counts{}, 0
+		defer func() { f.fell = f.fell || f.sum < before }()
+		for _, family := range s.Families {
+			if family.Name != xidTotalFamily {
+				continue
+			}
+			for _, x := range family.Series {
+				key := x.Labels[len(x.Labels)-1].Value
+				if len(x.Labels) > 1 {
+					key += " on " + x.Labels[0].Value
+				}
+				if x.Row > 0 {
+					key = fmt.Sprint("row ", x.Row, " ", key)
+				}
+				for _, label := range x.Owner {
+					key += " " + label.Name + "=" + label.Value
+				}
+				if n, _ := x.Value.Int64(); n > 0 {
+					f.xid[key] += n
+					f.sum += n
+				}
+			}
+		}
+	}
 }
 
 // gauge returns the expected line of a row's XID gauge.
