@@ -1,13 +1,11 @@
 package app_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,36 +21,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/wait"
 )
 
-type object = map[string]any
-
-// cluster serves objects by path and returns a kubeconfig for it.
-func cluster(t *testing.T, objects object) string {
-	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Query().Get("watch") != "" {
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			return
-		}
-		found, ok := objects[r.URL.Path]
-		if !ok {
-			w.WriteHeader(http.StatusNotFound)
-			found = object{"kind": "Status", "apiVersion": "v1", "reason": "NotFound", "code": 404}
-		}
-		json.NewEncoder(w).Encode(found)
-	}))
-	t.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-	})
-	return apiserver.Kubeconfig(t, s.URL)
-}
-
-func list(items ...any) any {
-	return object{"kind": "List", "apiVersion": "v1", "metadata": object{"resourceVersion": "1"}, "items": items}
-}
-
 func parse(t *testing.T, env map[string]string, args ...string) *config.Config {
 	t.Helper()
 	cfg, err := config.Parse(args, func(name string) (string, bool) { v, ok := env[name]; return v, ok }, os.ReadFile)
@@ -60,68 +28,6 @@ func parse(t *testing.T, env map[string]string, args ...string) *config.Config {
 		t.Fatal(err)
 	}
 	return cfg
-}
-
-func TestPodDetailsFromAPIServer(t *testing.T) {
-	const uuid = "GPU-00000000-0000-4000-8000-000000000000"
-	topology := gpu.NewTopology([]gpu.Device{
-		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: uuid},
-		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, Minor: 1, UUID: "GPU-1"},
-	})
-	kubeconfig := cluster(t, object{
-		"/api/v1/pods": list(object{
-			"apiVersion": "v1", "kind": "Pod",
-			"metadata": object{
-				"namespace": "ml", "name": "a", "uid": "u-1", "labels": object{"team": "vision", "tier": "gold"},
-			},
-		}),
-		"/apis/resource.k8s.io": object{"kind": "APIGroup", "apiVersion": "v1", "name": "resource.k8s.io",
-			"versions": []any{object{"groupVersion": "resource.k8s.io/v1", "version": "v1"}}},
-		"/apis/resource.k8s.io/v1/resourceslices": list(object{
-			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": object{"name": "s"},
-			"spec": object{"driver": "gpu.nvidia.com", "pool": object{"name": "n"}, "devices": []any{object{
-				"name": "gpu-1", "attributes": object{"uuid": object{"string": "GPU-1"}},
-				"capacity": object{"memory": object{"value": "80Gi"}}, "allowMultipleAllocations": true,
-			}}},
-		}),
-		"/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/claim": object{
-			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-			"metadata": object{"namespace": "ml", "name": "claim"},
-			"status": object{"allocation": object{"devices": object{"results": []any{object{
-				"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1", "shareID": "s",
-				"consumedCapacity": object{"memory": "20Gi"},
-			}}}}},
-		},
-		"/api/v1/nodes/n": object{"apiVersion": "v1", "kind": "Node", "metadata": object{"name": "n"}},
-	})
-	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a",
-		kubelet.Container("c", "nvidia.com/gpu", uuid),
-		kubelet.Claiming("d", "ml", "claim", "gpu.nvidia.com", "n", "gpu-1", "s"))))
-	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfig},
-		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--kubernetes-enable-dra",
-		"--kubernetes-pod-label-allowlist-regex=^team$", "--pod-resources-kubelet-socket", k.Socket())
-	mapper := app.Pods(t.Context(), cfg)
-	defer mapper.Close()
-	wants := []string{
-		"container=c namespace=ml pod=a pod_uid=u-1 team=vision",
-		"container=d dra_claim_name=claim dra_claim_namespace=ml dra_device_name=gpu-1 " +
-			"dra_driver_name=gpu.nvidia.com dra_pool_name=n namespace=ml pod=a pod_uid=u-1 team=vision",
-	}
-	err := wait.Until(time.Minute, func() error {
-		owners, err := mapper.Attribute(t.Context(), topology)
-		got := []string{labels(owners, 0), labels(owners, 1)}
-		part := 0.0 // fraction of the GPU that the claim shares
-		for _, o := range owners.UseOf(1).Owners {
-			part = o.Part
-		}
-		if err != nil || !slices.Equal(got, wants) || part != 0.25 {
-			return fmt.Errorf("share = %v with labels %q (%w); want 0.25 with %q", part, got, err, wants)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func labels(o *gpu.Owners, row int) string {
@@ -150,13 +56,17 @@ func TestPodsWithoutCluster(t *testing.T) {
 }
 
 func TestCountersOfAConfigMap(t *testing.T) {
-	kubeconfig := cluster(t, object{
-		"/api/v1/namespaces/monitoring/configmaps/counters": object{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "counters"},
-			"data": object{"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x\nDCGM_FI_NONE, gauge, x"},
-		},
-	})
-	env := map[string]string{"KUBECONFIG": kubeconfig}
+	server := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/api/v1/namespaces/monitoring/configmaps/counters" {
+			apiserver.Status(w, http.StatusNotFound, "NotFound", "no such ConfigMap")
+			return true
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "counters"}, `+
+			`"data": {"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x\nDCGM_FI_NONE, gauge, x"}}`)
+		return true
+	}}
+	env := map[string]string{"KUBECONFIG": server.Start(t).Kubeconfig(t)}
 	set, err := app.LoadCounters(t.Context(), parse(t, env, "-m", "monitoring:counters"), os.ReadFile)
 	if err != nil || len(set.Requests) != 1 || len(set.Problems) != 1 {
 		t.Fatalf("counters = %+v, error = %v; want one request and one problem", set, err)

@@ -3,6 +3,7 @@ package process
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -86,30 +87,20 @@ func TestPodsFollowKubelet(t *testing.T) {
 
 type object = map[string]any
 
-// lists returns the kubeconfig of an API server. It lists one object at path after a delay, and answers requests for
-// the paths in claims. Other requests get no answer.
-func lists(t *testing.T, after time.Duration, path string, item any, claims object) string {
+// cluster returns the kubeconfig of an API server that serves objects by path, after a delay. Watches and requests for
+// other paths get no answer.
+func cluster(t *testing.T, delay time.Duration, objects object) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if claim := claims[r.URL.Path]; claim != nil {
-			json.NewEncoder(w).Encode(claim)
-			return
-		}
-		if r.URL.Path != path || r.URL.Query().Get("watch") != "" {
+		found := objects[r.URL.Path]
+		if found == nil || r.URL.Query().Get("watch") != "" {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 			return
 		}
-		slow := time.NewTimer(after)
-		defer slow.Stop()
-		select {
-		case <-slow.C:
-			json.NewEncoder(w).Encode(object{
-				"kind": "List", "apiVersion": "v1", "metadata": object{"resourceVersion": "1"}, "items": []any{item},
-			})
-		case <-r.Context().Done():
-		}
+		time.Sleep(delay)
+		json.NewEncoder(w).Encode(found)
 	}))
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -118,20 +109,62 @@ func lists(t *testing.T, after time.Duration, path string, item any, claims obje
 	return apiserver.Kubeconfig(t, server.URL)
 }
 
-// The first page with data has labels and UIDs of pods, even if the API server lists the pods slowly.
-func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
-	t.Parallel()
-	main := kubelet.Container("main", "nvidia.com/gpu", uuids(t, "single")["0"])
-	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/train", main)))
-	about := object{"namespace": "ml", "name": "train", "uid": "u-1", "labels": object{"team": "vision"}}
-	pod := object{"apiVersion": "v1", "kind": "Pod", "metadata": about}
-	config := lists(t, 300*time.Millisecond, "/api/v1/pods", pod, nil)
-	r := start(t, []string{"NODE_NAME=n", "KUBECONFIG=" + config}, "--source=sim", "--sim-node=single",
-		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid",
-		"--pod-resources-kubelet-socket", k.Socket())
-	if got := owned(r.collected(), "pod", "team", "pod_uid"); got["0"] != "train/vision/u-1" {
-		t.Errorf("first page: pod, team and UID = %v, want train/vision/u-1 for GPU 0", got)
+// resources returns lists of pods and ResourceSlices, and the claim ml/claim, by path. The slice has one device of
+// NVIDIA's driver, which is allocated to the claim.
+func resources(pod, device, allocated object) object {
+	list := func(version, kind string, item object) object {
+		item["apiVersion"], item["kind"] = version, kind
+		about := object{"resourceVersion": "1"}
+		return object{"kind": "List", "apiVersion": "v1", "metadata": about, "items": []any{item}}
 	}
+	allocated["driver"], allocated["pool"], allocated["device"] = "gpu.nvidia.com", "n", device["name"]
+	return object{
+		"/api/v1/pods": list("v1", "Pod", object{"metadata": pod}),
+		"/apis/resource.k8s.io/v1/resourceslices": list("resource.k8s.io/v1", "ResourceSlice", object{
+			"metadata": object{"name": "s"},
+			"spec":     object{"driver": "gpu.nvidia.com", "pool": object{"name": "n"}, "devices": []any{device}},
+		}),
+		"/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/claim": object{
+			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+			"metadata": object{"namespace": "ml", "name": "claim"},
+			"status":   object{"allocation": object{"devices": object{"results": []any{allocated}}}},
+		},
+	}
+}
+
+// The first page with data has labels and UIDs of pods, and the claims of devices, even if the API server is slow. A
+// pod that claims a quarter of a GPU is charged a quarter of the time.
+func TestPodDetailsAreOnTheFirstPage(t *testing.T) {
+	t.Parallel()
+	type m = map[string]string
+	id := uuids(t, "h100x8")
+	config := cluster(t, 200*time.Millisecond, resources(
+		object{"namespace": "ml", "name": "a", "uid": "u-1", "labels": object{"team": "vision", "tier": "gold"}},
+		object{
+			"name": "gpu-1", "attributes": object{"uuid": object{"string": id["1"]}},
+			"capacity": object{"memory": object{"value": "80Gi"}}, "allowMultipleAllocations": true,
+		},
+		object{"shareID": "s", "consumedCapacity": object{"memory": "20Gi"}}))
+	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", id["0"]),
+		kubelet.Claiming("d", "ml", "claim", "gpu.nvidia.com", "n", "gpu-1", "s"))))
+	r := start(t, []string{"NODE_NAME=n", "KUBECONFIG=" + config}, "--source=sim", "--sim-node=h100x8",
+		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--kubernetes-enable-dra",
+		"--kubernetes-pod-label-allowlist-regex=^team$", "--pod-resources-kubelet-socket", k.Socket())
+	p := r.collected()
+	got := []m{
+		owned(p, "container", "namespace", "pod", "team", "pod_uid"), owned(p, "tier"),
+		owned(p, "dra_claim_namespace", "dra_claim_name", "dra_driver_name", "dra_pool_name", "dra_device_name"),
+	}
+	want := []m{
+		{"0": "c/ml/a/vision/u-1", "1": "d/ml/a/vision/u-1"}, {}, {"1": "ml/claim/gpu.nvidia.com/n/gpu-1"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("first page: pods, labels outside the allowlist, and claims (-want +got):\n%s", d)
+	}
+	r.sees("a quarter of the time for the claim", func(p page) bool {
+		seconds := p.By("dcgm_pod_gpu_allocated_seconds_total", "gpu")
+		return seconds["1"] > 0 && math.Abs(seconds["0"]-4*seconds["1"]) < 1e-6
+	})
 }
 
 // With --owner-labels=info, device series name no owners. The owners of devices and XIDs are in separate series.
@@ -165,19 +198,9 @@ func TestMIGMadeForAPod(t *testing.T) {
 	const device = "gpu-7-mig-1g10gb-19-2"
 	text := func(s string) object { return object{"string": s} }
 	attributes := object{"parentUUID": text("GPU-00000007"), "type": text("mig"), "profile": text("1g.10gb")}
-	allocated := object{"driver": "gpu.nvidia.com", "pool": "n", "device": device}
-	config := lists(t, 0, "/apis/resource.k8s.io/v1/resourceslices", object{
-		"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": object{"name": "s"},
-		"spec": object{
-			"driver": "gpu.nvidia.com", "pool": object{"name": "n"},
-			"devices": []any{object{"name": device, "attributes": attributes}},
-		},
-	}, object{"/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims/mine": object{
-		"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-		"metadata": object{"namespace": "ml", "name": "mine"},
-		"status":   object{"allocation": object{"devices": object{"results": []any{allocated}}}},
-	}})
-	claiming := kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "n", device, "")
+	config := cluster(t, 0, resources(object{"namespace": "ml", "name": "a"},
+		object{"name": device, "attributes": attributes}, object{}))
+	claiming := kubelet.Claiming("c", "ml", "claim", "gpu.nvidia.com", "n", device, "")
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", claiming)))
 	engine, env := both(t, "gpu 7 set uuid GPU-00000007", "gpu 7 instance 9 0 1g.10gb 9984", "gpu 7 set start-9 2")
 	r := start(t, append(env, "NODE_NAME=n", "KUBECONFIG="+config),
