@@ -115,40 +115,32 @@ func TestDroppedOwnersAreNotChargedToTheRest(t *testing.T) {
 // that uses all three.
 func BenchmarkShares(b *testing.B) {
 	const gpus, pods = 8, 110
-	owners := &gpu.Owners{Uses: make([]gpu.Use, gpus)}
-	uids := map[uint32][]string{}
+	owners, uids := &gpu.Owners{Uses: crowd(gpus, 3*pods, "job-")}, map[uint32][]string{}
+	m := idle(gpus, nil)
 	for i := range 3 * pods {
-		use, name := &owners.Uses[i%gpus], fmt.Sprint("job-", i/3)
-		use.Owners = append(use.Owners, gpu.Owner{
-			Namespace: "team", Pod: name, PodUID: name, Container: "main", Replica: fmt.Sprint(i),
-		})
-		use.Sharing, use.Replicas = gpu.SharingTimeSlicing, 48
-		uids[uint32(1+i/3)] = []string{name}
+		name, p := fmt.Sprint("job-", i/3), process(uint32(1+i/3), 0.02, 1)
+		owner := &owners.Uses[i%gpus].Owners[i/gpus]
+		owner.Pod, owner.PodUID = name, name
+		uids[p.PID], p.Row = []string{name}, i%gpus
+		m.procs = append(m.procs, p)
+	}
+	for row := range gpus {
+		m.means = append(m.means, gpu.Utilization{Row: row, Busy: gpu.Float(0.9)})
 	}
 	deriver := accounting.New(prometheus.NewRegistry(), false).Deriver(
 		func(pid uint32) ([]string, error) { return uids[pid], nil })
 	plan := accounting.Extend(&gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
-	builder := snapshot.NewBuilder(gpu.NewTopology(boards(gpus)), plan, []snapshot.Deriver{deriver})
+	top := gpu.NewTopology(boards(gpus))
+	builder, history := snapshot.NewBuilder(top, plan, []snapshot.Deriver{deriver}), &play{top: top}
 	var batch gpu.Batch
 	now, joules := time.Unix(1e9, 0), int64(0)
 	cycle := func() *gpu.Snapshot {
 		now, joules = now.Add(interval), joules+7e6
-		batch.Reset()
 		for row := range gpus {
-			for i := range plan.Fields {
-				v := gpu.Int(50)
-				if plan.Fields[i].ID == 156 {
-					v = gpu.Int(joules)
-				}
-				batch.Add(row, i, v, now)
-			}
-			batch.Utilizations = append(batch.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(0.9)})
+			m.energy[row] = gpu.Int(joules)
 		}
-		for i := range 3 * pods {
-			p := process(uint32(1+i/3), 0.02, 1)
-			p.Row, p.Time = i%gpus, now.UnixNano()
-			batch.Processes = append(batch.Processes, p)
-		}
+		batch.Reset()
+		history.fill(&batch, &m, plan, top, now)
 		return builder.Build(snapshot.Reading{Batch: &batch, Owners: owners, Begin: now, Now: now})
 	}
 	cycle()
