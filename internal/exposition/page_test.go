@@ -3,6 +3,7 @@ package exposition_test
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -12,6 +13,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -148,4 +152,164 @@ func TestExpiredPage(t *testing.T) {
 		pages.Publish(page("for good"), 0)
 		step(1000*time.Hour, "for good")
 	})
+}
+
+// crowded returns a snapshot of a GPU that three pods share and a GPU with one pod. Its page has 15 series, five of
+// them in the basic family BASIC.
+func crowded() *gpu.Snapshot {
+	own := gpu.Label{Name: "team", Value: "a"}
+	owners := &gpu.Owners{Labels: make([][]gpu.Label, 2), Copies: make([][][]gpu.Label, 2)}
+	for i := range 3 {
+		owners.Copies[0] = append(owners.Copies[0], []gpu.Label{{Name: "pod", Value: fmt.Sprint("p", i)}, own})
+	}
+	owners.Labels[1] = []gpu.Label{{Name: "pod", Value: "alone"}, own}
+	both := func(name string) gpu.Column {
+		c := column(name, gpu.MetricGauge, map[int]gpu.Value{0: gpu.Int(1), 1: gpu.Int(2)})
+		c.Values = c.Values[:2]
+		return c
+	}
+	of := func(name string, row int) gpu.Family {
+		return gpu.Family{Name: name, Type: gpu.MetricGauge, Series: []gpu.Series{{Row: row, Value: gpu.Int(1)}}}
+	}
+	return &gpu.Snapshot{
+		Topology: gpu.NewTopology(world().Devices[rowGPU0 : rowGPU1+1]), Owners: owners,
+		Columns: []gpu.Column{both("MORE"), both("BASIC"), both("MOST")},
+		Families: []gpu.Family{
+			{Name: "BASIC", Type: gpu.MetricGauge, OwnersOnly: true, Series: []gpu.Series{
+				{Row: 0, NoOwner: true, Owner: []gpu.Label{{Name: "pod", Value: "p1"}, own}, Value: gpu.Int(1)},
+				{Row: 0, NoOwner: true, Owner: []gpu.Label{{Name: "pod", Value: "p2"}, own}, Value: gpu.Int(1)},
+				{Row: 0, NoOwner: true, Owner: []gpu.Label{{Name: "pod", Value: "p3"}, own}, Value: gpu.Int(1)},
+			}},
+			of("share_a", gpu.AllRows), of("share_b", 1),
+		},
+		Health: gpu.Health{Entities: make([]gpu.EntityHealth, 2)},
+	}
+}
+
+// Above its limit, a page drops pod labels, copies and families in this order, as far as necessary, and counts them.
+// Basic families and health series are never dropped.
+func TestLimit(t *testing.T) {
+	for _, tt := range []struct {
+		limit int
+		want  string // number of series by family
+		team  int    // series with the pods' own label
+		lost  string // dropped copies, families and labels
+	}{
+		{0, "MORE 4 BASIC 5 MOST 4 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 13, "0 0 0"},
+		{15, "MORE 4 BASIC 5 MOST 4 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 13, "0 0 0"},
+		{14, "MORE 2 BASIC 2 MOST 2 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 0, "7 0 4"},
+		{8, "MORE 2 BASIC 2 MOST 2 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 0, "7 0 4"},
+		{7, "MORE 2 BASIC 2 MOST 2 share_a 1 dcgm_exporter_entity_up 2", 0, "7 1 4"},
+		{6, "MORE 2 BASIC 2 MOST 2 dcgm_exporter_entity_up 2", 0, "7 2 4"},
+		{5, "MORE 2 BASIC 2 dcgm_exporter_entity_up 2", 0, "7 4 4"},
+		{3, "BASIC 2 dcgm_exporter_entity_up 2", 0, "7 6 4"},
+		{1, "BASIC 2 dcgm_exporter_entity_up 2", 0, "7 6 4"},
+	} {
+		t.Run(fmt.Sprint(tt.limit), func(t *testing.T) {
+			var lost string
+			registry := prometheus.NewRegistry()
+			e := exposition.NewEncoder(exposition.Options{
+				Registerer: registry,
+				Limit: exposition.Limit{
+					Series: tt.limit,
+					Own:    func(label string) bool { return label == "team" },
+					Rank: func(family string) int {
+						switch {
+						case family == "BASIC":
+							return 0
+						case strings.HasPrefix(family, "share"):
+							return 2
+						default:
+							return 1
+						}
+					},
+				},
+				Trailer: func(dst []byte) []byte { // of the same page
+					lost = counted(t, registry, "dcgm_exporter_max_series_dropped")
+					return dst
+				},
+			})
+			page := string(e.Encode(crowded()).Bytes())
+			parse(t, []byte(page))
+			var got []string
+			n := map[string]int{}
+			team := 0
+			for _, line := range samples(page) {
+				name, _, _ := strings.Cut(line, "{")
+				name, _, _ = strings.Cut(name, " ")
+				if n[name]++; n[name] == 1 {
+					got = append(got, name)
+				}
+				team += strings.Count(line, `team="a"`)
+			}
+			for i, name := range got {
+				got[i] = fmt.Sprint(name, " ", n[name])
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
+				t.Errorf("series by family (-want +got)\n%s", diff)
+			}
+			if team != tt.team || lost != tt.lost {
+				t.Errorf("pods' own labels = %d, want %d; dropped = %s, want %s", team, tt.team, lost, tt.lost)
+			}
+		})
+	}
+}
+
+// A page that was over the limit stays without the pods' labels until it has a tenth fewer series than the limit, so
+// that one pod more or less does not change every series.
+func TestLimitHasHysteresis(t *testing.T) {
+	e := exposition.NewEncoder(exposition.Options{
+		Limit: exposition.Limit{
+			Series: 14, Own: func(label string) bool { return label == "team" }, Rank: func(string) int { return 1 },
+		},
+	})
+	for _, step := range []struct {
+		families int // number of derived families, up to three; the page has 12 series and one for each of them
+		limited  bool
+	}{{2, false}, {3, true}, {2, true}, {1, false}, {2, false}} {
+		s := crowded()
+		s.Families = s.Families[:step.families]
+		page := e.Encode(s)
+		if got := !strings.Contains(string(page.Bytes()), `team="a"`); got != step.limited {
+			t.Errorf("page of %d series: pod labels omitted = %t, want %t", 12+step.families, got, step.limited)
+		}
+	}
+}
+
+// A family that was left out comes back only if the page with it has a tenth fewer series than the limit. Families of a
+// lower rank are not affected.
+func TestLimitOfFamiliesHasHysteresis(t *testing.T) {
+	e := exposition.NewEncoder(exposition.Options{Limit: exposition.Limit{
+		Series: 20, Own: func(string) bool { return false },
+		Rank: func(family string) int { return map[string]int{"SMALL": 1, "BIG": 2}[family] },
+	}})
+	family := func(name string, n int) gpu.Family {
+		f := gpu.Family{Name: name, Type: gpu.MetricGauge}
+		for i := range n {
+			labels := labelsOf("n", fmt.Sprint(i))
+			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
+		}
+		return f
+	}
+	for i, step := range []struct {
+		small, big int
+		want       string
+	}{
+		{2, 18, "SMALL BIG"}, {2, 19, "SMALL"}, {2, 18, "SMALL"}, {2, 17, "SMALL"}, {2, 16, "SMALL BIG"},
+		{2, 18, "SMALL BIG"}, {21, 2, "BASIC"}, {20, 2, "BASIC"}, {17, 2, "SMALL"}, {17, 1, "SMALL BIG"},
+	} {
+		s := &gpu.Snapshot{Families: []gpu.Family{family("SMALL", step.small), family("BIG", step.big)}}
+		if step.want == "BASIC" {
+			s.Families = append(s.Families, family("BASIC", 1))
+		}
+		var got []string
+		for _, line := range samples(string(e.Encode(s).Bytes())) {
+			if name, _, _ := strings.Cut(line, "{"); !slices.Contains(got, name) && !strings.HasPrefix(name, "dcgm_") {
+				got = append(got, name)
+			}
+		}
+		if diff := cmp.Diff(step.want, strings.Join(got, " ")); diff != "" {
+			t.Errorf("step %d, %d and %d series (-want +got)\n%s", i, step.small, step.big, diff)
+		}
+	}
 }

@@ -383,3 +383,186 @@ func TestUnchangedTopology(t *testing.T) {
 		t.Errorf("identity queries of MIG devices = %d at Open and %d later, want 0 later", before, n-before)
 	}
 }
+
+func TestXIDs(t *testing.T) {
+	for name, tt := range map[string]struct{ events, want []string }{
+		"two XIDs within one interval": {[]string{"xid 0 62", "xid 0 45"}, []string{"GPU 0 XID 62,45"}},
+		"the same XID twice":           {[]string{"xid 0 13", "xid 0 13"}, []string{"GPU 0 XID 13,13"}},
+		"one XID on each of two GPUs":  {[]string{"xid 2 48", "xid 0 31"}, []string{"GPU 0 XID 31", "GPU 2 XID 48"}},
+		"an XID of an instance, reported for it and its GPU, and one of the GPU": {
+			[]string{"xid 1 43 9", "xid 1 94"},
+			[]string{"GPU 1 XID 43 of instance 9,94", "GPU instance 109 of GPU 1 XID 43 of instance 9"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := planOf(230)
+			plan.Fields[0].Levels |= onInstances
+			r := start(t, plan, cut...)
+			r.want("before the first XID")
+			r.with(tt.events...)
+			// The library reads a new script at the next call. Events are available to the Read that starts after that.
+			r.want("XIDs", tt.want...)
+			r.want("second Read: XIDs must not be repeated")
+		})
+	}
+}
+
+// Two sessions that are open at the same time report the same XIDs with the same numbers. The time of an XID lies
+// between two Reads of any session.
+func TestXIDsOfTwoSessions(t *testing.T) {
+	src, world := source(t, "gpus 1")
+	plan := planOf(230)
+	expect := func(s *nvml.Session, want ...string) {
+		t.Helper()
+		var b gpu.Batch
+		if err := s.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, x := range b.XIDs {
+			if x.Since == 0 || x.Since > x.Time {
+				t.Errorf("%+v: want 0 < Since <= Time", x)
+			}
+			got = append(got, fmt.Sprint(x.ID, ":", x.Code))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("XIDs = %v, want %v", got, want)
+		}
+	}
+	end := func(s *nvml.Session) {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := open(t, src, plan)
+	world.Play(t, "gpus 1", "xid 0 13", "xid 0 13")
+	expect(first, "1:13", "2:13")
+	second := open(t, src, plan)
+	expect(second)
+	world.Play(t, "gpus 1", "xid 0 13", "xid 0 31")
+	expect(second, "3:13", "4:31")
+	expect(first, "3:13", "4:31")
+	expect(first)
+	end(first)
+	world.Play(t, "gpus 1", "xid 0 48")
+	expect(second, "5:48")
+	end(second)
+	world.Play(t, "gpus 1", "xid 0 62") // happens while no session is open
+	third := open(t, src, plan)
+	world.Play(t, "gpus 1", "xid 0 79")
+	expect(third, "6:79")
+}
+
+func TestXIDsRefused(t *testing.T) {
+	r := start(t, planOf(230, 100), "gpus 1", "fail nvmlDeviceRegisterEvents 3")
+	r.want("XIDs are refused", "GPU 0 XID_ERRORS fault:not_supported", "GPU 0 SM_CLOCK 1980")
+	if n := r.world.Ledger(t)["open-event-sets"]; n != 0 {
+		t.Errorf("event sets open without a registration = %d, want 0", n)
+	}
+}
+
+// If reading events fails, the XID field has a fault. The driver queues events meanwhile, and they are reported after
+// recovery.
+func TestXIDsWhileReadingFails(t *testing.T) {
+	r := start(t, planOf(230), "gpus 2")
+	r.with("xid 0 31", "fail nvmlEventSetWait_v2 999")
+	for range 2 {
+		r.want("while reading fails", "GPU 0 XID_ERRORS fault:error", "GPU 1 XID_ERRORS fault:error")
+	}
+	r.with()
+	r.want("after reading works again", "GPU 0 XID 31")
+	r.with("gpu 1 lost", "fail nvmlEventSetWait_v2 15")
+	r.want("lost GPU", "GPU 1 fault:lost")
+}
+
+// A transient error may hide a value, also when the session opens. Once the error is gone, the same session serves the
+// value.
+func TestTransientErrorAtStart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fail    string
+		field   gpu.FieldID
+		without string // result meanwhile
+		want    string
+	}{
+		"number":        {"fail nvmlDeviceGetPowerUsage 999", 155, "fault:error", "100.5"},
+		"event set":     {"fail nvmlEventSetCreate 999", 230, "fault:error", "31"},
+		"registration":  {"fail nvmlDeviceRegisterEvents 10", 230, "fault:timeout", "31"},
+		"GPM support":   {"fail nvmlGpmQueryDeviceSupport 10", 1001, "fault:timeout", "0.01"},
+		"GPM memory":    {"fail nvmlGpmSampleAlloc 20", 1001, "fault:error", "0.01"},
+		"GPM: a sample": {"fail nvmlGpmSampleGet 999", 1001, "fault:error", "0.01"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, planOf(tt.field), "gpus 1", tt.fail)
+			key := "GPU 0 " + r.plan.Fields[0].Name
+			for range 2 {
+				if got := r.read(); len(got) != 1 || got[key] != tt.without {
+					t.Errorf("while the call fails: results = %v, want only %q", got, tt.without)
+				}
+			}
+			r.play("gpus 1")
+			r.read()
+			r.play("gpus 1", "xid 0 31")
+			var found map[string]string
+			for end := time.Now().Add(20 * time.Second); found[key] != tt.want && found["GPU 0 XID"] != tt.want; {
+				if time.Now().After(end) {
+					t.Fatalf("value was not served within 20s; latest results: %v", found)
+				}
+				found = r.read()
+			}
+			if r.Err() != nil {
+				t.Errorf("session ended: %v", r.Err())
+			}
+		})
+	}
+}
+
+// If the MIG mode could not be read when the session opened, it is read again.
+func TestLateMIGMode(t *testing.T) {
+	r := start(t, planOf(155), slices.Concat(cut, []string{"fail nvmlDeviceGetMigMode 999"})...)
+	r.read()
+	if r.Err() != nil {
+		t.Fatalf("session ended: %v", r.Err())
+	}
+	r.play(cut...)
+	r.read()
+	if !errors.Is(r.Err(), gpu.ErrTopology) {
+		t.Errorf("Err = %v, want %v", r.Err(), gpu.ErrTopology)
+	}
+}
+
+// A field for which Reads returns false never has a value. Of the other fields, the H100 of the test library has most.
+func TestReads(t *testing.T) {
+	plan := planOf(allFields()...)
+	r := start(t, plan, "gpus 1", "gpu 0 set nvlinks 2", "gpu 0 set ports 1")
+	r.read() // rates have values from the second read on
+	var b gpu.Batch
+	if err := r.Read(t.Context(), gpu.ReadRequest{}, &b); err != nil {
+		t.Fatal(err)
+	}
+	shown, said := 0, 0
+	for i, f := range plan.Fields {
+		reads := nvml.Reads(&gpu.Plan{Fields: plan.Fields[i : i+1]})
+		if reads {
+			said++
+		}
+		if slices.ContainsFunc(b.Samples, func(x gpu.Sample) bool { return x.Field == i }) {
+			if shown++; !reads {
+				t.Errorf("%s has a value, but Reads = false, want true", f.Name)
+			}
+		}
+	}
+	if shown < 110 || said < shown || said > 500 {
+		t.Errorf("fields with values = %d, want at least 110; fields with Reads = true: %d of %d, want %[1]d to 500",
+			shown, said, len(plan.Fields))
+	}
+}
+
+// NVML has peers and placement, but no health watches.
+func TestReadsWithoutFields(t *testing.T) {
+	if !nvml.Reads(&gpu.Plan{Peers: true, Placement: true}) || nvml.Reads(&gpu.Plan{Health: onGPU}) {
+		t.Error("Reads: want true for peers and placement, and false for health watches")
+	}
+	if nvml.Reads(planOf(150, 858)) {
+		t.Error("Reads = true for a plan with a field of switches, want false")
+	}
+}
