@@ -14,8 +14,8 @@ const (
 	minMemory = 30 * time.Second
 )
 
-// memory completes the lists of a kubelet that has just started. Such a kubelet lists its pods one
-// by one, for about a second on v1.36.3, so a missing pod need not have ended.
+// memory completes the lists of a kubelet that has just started. Such a kubelet lists its pods one by one, for about a
+// second on v1.36.3, so a missing pod need not have ended. While it lists none at all, kubelet.list returns an error.
 //
 //	kubelet      allocation                                            result
 //	long up      listed                                                held

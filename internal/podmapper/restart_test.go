@@ -278,6 +278,17 @@ func TestKubeletStartIsBounded(t *testing.T) {
 	want(t, "owners after all", named(o, 4), []string{"a"})
 }
 
+// A kubelet that refused a connection has its whole time to load its pods, however often it has failed before.
+func TestKubeletFailsAgainAndAgain(t *testing.T) {
+	w := newAged(t, podmapper.Options{}, podA, podB)
+	w.mapper.Every(time.Hour) // nothing expires in this test
+	const pause = 9 * time.Second
+	for down := pause; down < 2*podmapper.Settled; down += pause {
+		o := w.restarts(pause, podA)
+		want(t, fmt.Sprint("owners ", down, " after the first failure"), named(o, 4), []string{"a", "b"})
+	}
+}
+
 // A new connection may reach a new kubelet, even if no call failed in between.
 func TestNewConnection(t *testing.T) {
 	for range 200 {
