@@ -31,7 +31,7 @@ const (
 
 var gpuOnly = gpu.KindsOf(gpu.KindGPU)
 
-// engine is a source whose GPUs have events that a test creates. Field 0 has a value or clock event reasons, and field 1
+// engine is a source whose GPUs have events that a test creates. Field 0 has a value or clock event reasons. Field 1
 // contains XIDs.
 type engine struct {
 	mu       sync.Mutex

@@ -237,28 +237,11 @@ func TestUnreadGPU(t *testing.T) {
 	r.ends(gpu.ErrTopology)
 }
 
-// If the engine restarts, the session ends, and the same Source can open another session. Every Init has a Shutdown.
-func TestEngineDies(t *testing.T) {
-	plan := planOf(field(150, onGPU))
-	r := start(t, plan, remoteEngine, world()...)
-	r.read()
-	r.e.Restart() // a new engine listens; the old connection is closed
-	for range 2 {
-		if b, err := r.try(); !errors.Is(err, gpu.ErrLost) || len(b.Samples) > 0 {
-			t.Errorf("Read after the engine died: error %v and %d samples, want gpu.ErrLost and none",
-				err, len(b.Samples))
-		}
-	}
-	mentions(t, r.Err().Error(), "10.0.0.9:5555", "is gone")
-	r.close()
-	r.checkClosed()
-	r.again(plan).shows("batch of the new engine", temperatures)
-}
-
 // If the engine is gone (-21), or was restarted and does not know the session's groups (-5), the session ends,
-// whichever call shows it.
+// whichever call shows it. The same Source can open another session.
 func TestEngineIsLost(t *testing.T) {
 	for failure, words := range map[string]string{
+		"":                           "is gone", // a new engine listens, and the old connection is closed
 		"dcgmGetLatestValues_v2 -5":  "was restarted",
 		"dcgmWatchFields -5":         "was restarted",
 		"dcgmHealthCheck -5":         "was restarted",
@@ -273,13 +256,20 @@ func TestEngineIsLost(t *testing.T) {
 			plan.Health, plan.Peers = onGPU, true
 			r := start(t, plan, remoteEngine.RetryRefused(time.Nanosecond), world("profiler -34")...)
 			r.read()
-			r.e.Add("fail "+failure, "event 1 gpu:0 230 31")
+			if failure == "" {
+				r.e.Restart()
+			} else {
+				r.e.Add("fail "+failure, "event 1 gpu:0 230 31")
+			}
 			r.ends(gpu.ErrLost)
-			if _, err := r.try(); !errors.Is(err, gpu.ErrLost) {
-				t.Errorf("Read: %v, want gpu.ErrLost", err)
+			if b, err := r.try(); !errors.Is(err, gpu.ErrLost) || len(b.Samples) > 0 {
+				t.Errorf("Read: error %v and %d samples, want gpu.ErrLost and none", err, len(b.Samples))
 			}
 			mentions(t, r.Err().Error(), "10.0.0.9:5555", words)
 			r.e.Remove("fail")
+			r.close()
+			r.checkClosed()
+			r.again(plan).untilServed(0, 2)
 		})
 	}
 }
@@ -418,37 +408,28 @@ func TestOneReadFails(t *testing.T) {
 // isNow reports whether a time in Unix nanoseconds is within five seconds of now.
 func isNow(at int64) bool { return time.Since(time.Unix(0, at)).Abs() <= 5*time.Second }
 
-// A remote engine has another clock. Samples have times of this machine's clock.
+// A remote engine has another clock. Samples and XIDs have times of this machine's clock. Those of an embedded engine are
+// unchanged.
 func TestSkewedClock(t *testing.T) {
-	near := func(b *gpu.Batch, _ error) bool {
-		isFar := func(x gpu.Sample) bool { return !isNow(x.Time) }
-		return len(b.Samples) > 0 && !slices.ContainsFunc(b.Samples, isFar)
-	}
-	for name, skew := range map[string]string{"ahead": "skew 3600", "behind": "skew -3600", "a little": "skew 0.4"} {
-		t.Run(name, func(t *testing.T) {
-			r := start(t, xidPlan(), remoteEngine, world(skew)...)
-			if b := r.read(); !near(b, nil) {
-				t.Errorf("samples = %v, want times near the current time", b.Samples)
-			}
-			r.e.Add("event 1 gpu:0 230 31")
-			b := r.until("an XID", func(b *gpu.Batch, _ error) bool { return len(b.XIDs) > 0 })
-			if !isNow(b.XIDs[0].Time) {
-				t.Errorf("XIDs = %+v, want a time near the current time", b.XIDs)
-			}
-		})
-	}
-	t.Run("clock set back in a session", func(t *testing.T) {
-		r := start(t, planOf(field(150, onGPU)), remoteEngine, world()...)
-		r.read()
-		r.e.Add("skew -3600")
-		r.until("samples near the current time", near)
-	})
-	t.Run("same machine", func(t *testing.T) {
-		r := start(t, planOf(field(150, onGPU)), dcgm.Options{}, world("skew -3600")...)
-		if near(r.read(), nil) {
-			t.Error("times of an embedded engine were changed, want them unchanged")
+	for _, skew := range []int{3600, -3600} {
+		for name, o := range map[string]dcgm.Options{"embedded": {}, "remote": remoteEngine} {
+			t.Run(fmt.Sprint(name, skew), func(t *testing.T) {
+				r := start(t, xidPlan(), o, world(fmt.Sprint("skew ", skew))...)
+				r.read()
+				r.e.Add("event 1 gpu:0 230 31")
+				b := r.until("an XID", func(b *gpu.Batch, _ error) bool { return len(b.XIDs) > 0 })
+				times := []int64{b.XIDs[0].Time}
+				for _, x := range b.Samples {
+					times = append(times, x.Time)
+				}
+				for _, at := range times {
+					if isNow(at) != (name == "remote") {
+						t.Errorf("times = %v, want near the current time: %t", times, name == "remote")
+					}
+				}
+			})
 		}
-	})
+	}
 }
 
 // During a reload, a second session is opened before the first one is closed.

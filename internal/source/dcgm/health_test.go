@@ -28,27 +28,25 @@ func TestHealth(t *testing.T) {
 		"incident gpu:1 0x2000 20 122", "incident gpu:1 0x2 20 4000",
 		"incident gpu:1 0xffffffff 20 120",
 		"incident none:0 0x2 20 122", "incident switch:0 0x2 20 45", "incident connectx:1 0x1 20 45")...)
-	var want []gpu.HealthCheck
-	add := func(row int, watch, code string, result int64) {
-		want = append(want, gpu.HealthCheck{Row: row, Watch: watch, Code: code, Result: result})
-	}
-	for row := range 2 {
-		for _, watch := range strings.Fields("PCIE NVLINK PMU MCU MEM SM INFOROM THERMAL POWER DRIVER ALL") {
-			switch {
-			case row == 0 && watch == "THERMAL":
-				add(0, watch, "DCGM_FR_THERMAL_VIOLATIONS", 20)
-				add(0, watch, "DCGM_FR_CLOCK_THROTTLE_THERMAL", 10)
-			case row == 1 && watch == "NVLINK":
-				add(1, watch, "4000", 20)
-			case row == 1 && watch == "ALL": // the whole GPU, for example one that fell off the bus
-				add(1, watch, "DCGM_FR_FALLEN_OFF_BUS", 20)
-			default:
-				add(row, watch, "", 0)
-			}
+	passed := map[string]string{}
+	var failed []string
+	for _, x := range r.read().Health {
+		if device := fmt.Sprint("GPU ", x.Row); x.Result == 0 && x.Code == "" {
+			passed[device] += " " + x.Watch
+		} else {
+			failed = append(failed, fmt.Sprint(device, " ", x.Watch, " ", x.Code, " ", x.Result))
 		}
 	}
-	add(1, "IMEX", "DCGM_FR_IMEX_UNHEALTHY", 20)
-	checkEqual(t, "health", want, r.read().Health)
+	checkEqual(t, "passed", map[string]string{
+		"GPU 0": " PCIE NVLINK PMU MCU MEM SM INFOROM POWER DRIVER ALL",
+		"GPU 1": " PCIE PMU MCU MEM SM INFOROM THERMAL POWER DRIVER",
+	}, passed)
+	checkEqual(t, "failed", []string{
+		"GPU 0 THERMAL DCGM_FR_THERMAL_VIOLATIONS 20", "GPU 0 THERMAL DCGM_FR_CLOCK_THROTTLE_THERMAL 10",
+		"GPU 1 NVLINK 4000 20",
+		"GPU 1 ALL DCGM_FR_FALLEN_OFF_BUS 20", // the whole GPU, for example one that fell off the bus
+		"GPU 1 IMEX DCGM_FR_IMEX_UNHEALTHY 20",
+	}, failed)
 	r.e.Replace("minor=3", "minor=3 status=lost")
 	for _, x := range r.read().Health {
 		if x.Row == 1 && x.Result == 0 {

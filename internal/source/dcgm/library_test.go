@@ -43,6 +43,19 @@ func TestOpenInChild(t *testing.T) {
 	}
 }
 
+// openInChild runs TestOpenInChild in a child process, and returns its engine and output.
+func openInChild(t *testing.T, env ...string) (*fakedcgm.Engine, string) {
+	t.Helper()
+	e, more := fakedcgm.NewFor(t, world()...)
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestOpenInChild$", "-test.v")
+	cmd.Env = slices.Concat(os.Environ(), more, env)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("child process failed: %v\n%s", err, out)
+	}
+	return e, string(out)
+}
+
 // If a library is missing, broken or too old, there is a clear error, and the process never crashes.
 func TestLibrary(t *testing.T) {
 	fakedcgm.Require(t)
@@ -75,15 +88,9 @@ func TestLibrary(t *testing.T) {
 			if name == "missing" && installed() {
 				t.Skip("skip: this machine has a real libdcgm.so.4")
 			}
-			e, env := fakedcgm.NewFor(t, world()...)
-			cmd := exec.Command("/proc/self/exe", "-test.run=^TestOpenInChild$", "-test.v")
-			cmd.Env = append(slices.Concat(os.Environ(), env), "LD_LIBRARY_PATH="+tt.dir, envRemote+"="+tt.remote)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Errorf("child process failed: %v", err)
-			}
-			mentions(t, string(out), tt.words...)
-			if n := strings.Count(string(out), tt.words[0]); n != 2 {
+			e, out := openInChild(t, "LD_LIBRARY_PATH="+tt.dir, envRemote+"="+tt.remote)
+			mentions(t, out, tt.words...)
+			if n := strings.Count(out, tt.words[0]); n != 2 {
 				t.Errorf("%q occurs %d times, want twice:\n%s", tt.words[0], n, out)
 			}
 			if open := e.Open(); len(open) > 0 {
@@ -96,12 +103,7 @@ func TestLibrary(t *testing.T) {
 // libdcgm's log is enabled before the library is loaded, and only if requested.
 func TestEngineLog(t *testing.T) {
 	for level, want := range map[string]int64{"DEBUG": 2, "": 0} {
-		e, env := fakedcgm.NewFor(t, world()...)
-		cmd := exec.Command("/proc/self/exe", "-test.run=^TestOpenInChild$")
-		cmd.Env = append(slices.Concat(os.Environ(), env), envRemote+"=", envLog+"="+level)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("level %q: %v\n%s", level, err, out)
-		}
+		e, _ := openInChild(t, envRemote+"=", envLog+"="+level)
 		if n := e.Count("log.DEBUG"); n != want {
 			t.Errorf("level %q: starts of libdcgm with log level DEBUG = %d, want %d", level, n, want)
 		}

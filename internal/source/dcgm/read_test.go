@@ -131,22 +131,13 @@ func TestUtilization(t *testing.T) {
 	}
 }
 
-func TestVersionOf(t *testing.T) {
+func TestRelease(t *testing.T) {
 	for info, want := range map[string]string{
-		"version:4.6.0;arch:x86_64":         "4.6.0",
-		"arch:x86_64;version:4.7.1;x:y":     "4.7.1",
-		"builddate:2026-01-01 10:00:00;a:b": "",
-		"":                                  "",
+		"version:4.6.1;arch:x86_64": "4.6", "arch:x86_64;version:4.7.0-rc1;x:y": "4.7", "version:4.10.2": "4.10",
+		"version:5.0": "5.0", "builddate:2026-01-01 10:00:00;a:b": "", "": "",
 	} {
-		if got := versionOf(info); got != want {
-			t.Errorf("versionOf(%q) = %q, want %q", info, got, want)
-		}
-	}
-	for version, want := range map[string]string{
-		"4.6.1": "4.6", "4.7.0-rc1": "4.7", "4.10.2": "4.10", "5.0": "5.0", "": "",
-	} {
-		if got := releaseOf(version); got != want {
-			t.Errorf("releaseOf(%q) = %q, want %q", version, got, want)
+		if got := releaseOf(versionOf(info)); got != want {
+			t.Errorf("release of %q = %q, want %q", info, got, want)
 		}
 	}
 }
