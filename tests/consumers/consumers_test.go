@@ -92,13 +92,12 @@ const withLines = "--collectors=lines.csv"
 // rig caches the pages and the world of each kind of node and setting.
 type rig struct {
 	t      *testing.T
-	pages  map[string][][]byte
-	times  map[string][]time.Time
+	pages  map[string][]scraped
 	worlds map[string]*world
 }
 
 func newRig(t *testing.T) *rig {
-	return &rig{t: t, pages: map[string][][]byte{}, times: map[string][]time.Time{}, worlds: map[string]*world{}}
+	return &rig{t: t, pages: map[string][]scraped{}, worlds: map[string]*world{}}
 }
 
 // world returns the Prometheus data for a kind of node, scraped in the given way, with the given remedies.
@@ -115,11 +114,11 @@ func (r *rig) world(k *kind, way string, with ...remedy) *world {
 	}
 	key := k.name + " " + strings.Join(args, " ")
 	if r.pages[key] == nil {
-		r.pages[key], r.times[key] = scraped(r.t, k, args...)
+		r.pages[key] = serve(r.t, k, args...)
 	}
 	of := key + way + strings.Join(rules, " ")
 	if r.worlds[of] == nil {
-		r.worlds[of] = scrape(r.t, k, r.pages[key], r.times[key], way)
+		r.worlds[of] = scrape(r.t, k, r.pages[key], way)
 		for _, file := range rules {
 			r.worlds[of].record(r.t, file)
 		}
@@ -251,20 +250,18 @@ func keys(vector promql.Vector, by []string) map[string]bool {
 // needs returns the smallest set of remedies with which a use works for a kind of node. Ties go to earlier remedies.
 // The second result is false if no set of at most two remedies works.
 func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
-	plain := r.world(k, u.Scrape)
-	if plain.answered(r.t, u, plain) {
-		return nil, true
-	}
-	for i := range remedies {
-		if with := remedies[i : i+1]; r.world(k, u.Scrape, with...).answered(r.t, u, plain) {
-			return with, true
-		}
+	sets := [][]remedy{nil}
+	for _, m := range remedies {
+		sets = append(sets, []remedy{m})
 	}
 	for i, m := range remedies {
 		for _, n := range remedies[i+1:] {
-			if with := []remedy{m, n}; r.world(k, u.Scrape, with...).answered(r.t, u, plain) {
-				return with, true
-			}
+			sets = append(sets, []remedy{m, n})
+		}
+	}
+	for _, with := range sets {
+		if r.world(k, u.Scrape, with...).answered(r.t, u, r.world(k, u.Scrape)) {
+			return with, true
 		}
 	}
 	return nil, false
@@ -311,12 +308,8 @@ func TestConsumers(t *testing.T) {
 // TestOpenCostOfUnknownShares covers pods that share a MIG instance, where the driver does not report which process
 // uses it. With the recording rules, OpenCost's bill must add up to the value of the instance.
 func TestOpenCostOfUnknownShares(t *testing.T) {
-	k := kind{"replicas of an instance", `
-gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 2, mig: [3g.40gb]}]
-pods:
-  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0/1"]}
-  - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0/1"]}
-`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}, ""}
+	const gpu = "sharing: time-slicing, replicas: 2, mig: [3g.40gb]"
+	k := twoPods("replicas of an instance", gpu, "0/1", "0/1")
 	r, u := newRig(t), &uses(t)[0]
 	plain := r.world(&k, u.Scrape)
 	if plain.answered(t, u, plain) {
@@ -428,31 +421,28 @@ pods:
   - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
   - {pod: fold, host: true, job: "4711", workload: training, devices: ["1"]}
 `, []owner{container("chat-0", "vllm"), {"jobid": "4711"}}, ""},
-	{"time-sliced", `
-gpus: [{board: H100-SXM5-80GB, sharing: time-slicing, replicas: 4}]
-pods:
-  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
-  - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0"]}
-  - {pod: burn-in, host: true, workload: notebook, devices: ["0"]}
-`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}, ""},
+	twoPods("time-sliced", "sharing: time-slicing, replicas: 4", "0", "0",
+		"  - {pod: burn-in, host: true, workload: notebook, devices: [\"0\"]}\n"),
 	{"two containers", `
 gpus: [{board: H100-SXM5-80GB}]
 pods:
   - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
   - {namespace: serving, pod: chat-0, container: draft, workload: batch, devices: ["0"]}
 `, []owner{container("chat-0", "vllm"), container("chat-0", "draft")}, ""},
-	{"MIG", `
-gpus: [{board: H100-SXM5-80GB, mig: [3g.40gb, 3g.40gb]}]
+	twoPods("MIG", "mig: [3g.40gb, 3g.40gb]", "0/1", "0/2"),
+	twoPods("DRA", "sharing: dra", "0", "0"),
+}
+
+// twoPods returns a kind with one GPU and two pods, each with its device. more has further pods of the node.
+func twoPods(name, gpu, first, second string, more ...string) kind {
+	node := fmt.Sprintf(`
+gpus: [{board: H100-SXM5-80GB, %s}]
 pods:
-  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0/1"]}
-  - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0/2"]}
-`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}, ""},
-	{"DRA", `
-gpus: [{board: H100-SXM5-80GB, sharing: dra}]
-pods:
-  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: ["0"]}
-  - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: ["0"]}
-`, []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}, ""},
+  - {namespace: serving, pod: chat-0, container: vllm, workload: inference, devices: [%q]}
+  - {namespace: serving, pod: etl-0, container: rapids, workload: batch, devices: [%q]}
+`, gpu, first, second)
+	owners := []owner{container("chat-0", "vllm"), container("etl-0", "rapids")}
+	return kind{name, node + strings.Join(more, ""), owners, ""}
 }
 
 // world is a Prometheus server that has scraped a node.
@@ -464,8 +454,14 @@ type world struct {
 
 func (w *world) now() time.Time { return w.ends[len(w.ends)-1] }
 
-// scraped returns the pages of a node under the given settings, and the times of the scrapes.
-func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time.Time) {
+// scraped is a page, and the time of its scrape.
+type scraped struct {
+	page []byte
+	at   time.Time
+}
+
+// serve returns the pages of a node under the given settings.
+func serve(t *testing.T, k *kind, args ...string) (list []scraped) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		machine, err := sim.ParseNode([]byte("name: x\ndriver: 570.124.06\ncuda: 12080\n"+k.node), k.name)
@@ -483,12 +479,12 @@ func scraped(t *testing.T, k *kind, args ...string) (list [][]byte, times []time
 		}
 		run.Each(t, func(s *gpu.Snapshot, page []byte) bool {
 			if s.Topology != nil {
-				list, times = append(list, bytes.Clone(page)), append(times, time.Now())
+				list = append(list, scraped{bytes.Clone(page), time.Now()})
 			}
 			return len(list) < scrapes
 		})
 	})
-	return list, times
+	return list
 }
 
 // moreLines returns the default counters file, with a line for each other DCGM metric that queries.yaml or a rule file
@@ -516,10 +512,11 @@ var (
 // scrape returns the world after the pages were scraped. If way is "renamed", the labels of the exporter's pod replace
 // those of the owners, which are renamed to exported_*. The world also has the series of kube-state-metrics that some
 // queries join.
-func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string) *world {
-	w := &world{Storage: prom.NewStorage(), kind: k, ends: times}
-	for i, page := range pages {
-		for s := range prom.Samples(t, page) {
+func scrape(t *testing.T, k *kind, pages []scraped, way string) *world {
+	w := &world{Storage: prom.NewStorage(), kind: k}
+	for _, p := range pages {
+		w.ends = append(w.ends, p.at)
+		for s := range prom.Samples(t, p.page) {
 			w.Append(string(s.Series), func() labels.Labels {
 				b := labels.NewBuilder(s.Labels.Copy())
 				for name, value := range target {
@@ -535,7 +532,7 @@ func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string
 					b.Set(name, value)
 				}
 				return b.Labels()
-			}, times[i], s.Value)
+			}, p.at, s.Value)
 		}
 		for _, o := range k.owners {
 			if o["pod"] == "" {
@@ -546,7 +543,7 @@ func scrape(t *testing.T, k *kind, pages [][]byte, times []time.Time, way string
 				w.Append(name+of.String(), func() labels.Labels {
 					return labels.NewBuilder(of).Set("__name__", name).Set("resource", "nvidia_com_gpu").Set("node",
 						nodeName).Labels()
-				}, times[i], 1)
+				}, p.at, 1)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package pagefuzz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,19 +141,6 @@ func reload(ctx context.Context, l *loop.Loop, s collector.Settings) {
 	_ = l.Reload(ctx, s) // a rejected reload changes nothing
 }
 
-// pagesOf returns the minimum number of pages that TestPages checks.
-func pagesOf(t *testing.T) int {
-	text := os.Getenv("PAGEFUZZ_PAGES")
-	if text == "" {
-		return 10000
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("PAGEFUZZ_PAGES: %v", err)
-	}
-	return n
-}
-
 func TestPages(t *testing.T) {
 	if text := os.Getenv("PAGEFUZZ_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -162,8 +150,12 @@ func TestPages(t *testing.T) {
 		play(t, seed)
 		return
 	}
+	want, err := strconv.Atoi(cmp.Or(os.Getenv("PAGEFUZZ_PAGES"), "10000"))
+	if err != nil {
+		t.Fatalf("PAGEFUZZ_PAGES: %v", err)
+	}
 	pages, seeds := 0, uint64(0)
-	for want := pagesOf(t); pages < want; seeds++ {
+	for ; pages < want; seeds++ {
 		t.Run(fmt.Sprint("seed ", seeds), func(t *testing.T) { pages += play(t, seeds) })
 	}
 	t.Logf("checked %d pages of %d seeds", pages, seeds)

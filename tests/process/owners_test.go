@@ -91,22 +91,18 @@ type object = map[string]any
 // other paths get no answer.
 func cluster(t *testing.T, delay time.Duration, objects object) string {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
+	server := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
 		found := objects[r.URL.Path]
 		if found == nil || r.URL.Query().Get("watch") != "" {
-			w.(http.Flusher).Flush()
 			<-r.Context().Done()
-			return
+			return true
 		}
 		time.Sleep(delay)
+		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(found)
-	}))
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
-	return apiserver.Kubeconfig(t, server.URL)
+		return true
+	}}
+	return server.Start(t).Kubeconfig(t)
 }
 
 // resources returns lists of pods and ResourceSlices, and the claim ml/claim, by path. The slice has one device of

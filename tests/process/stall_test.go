@@ -209,34 +209,16 @@ func TestFrozenEngineEndsTheProcess(t *testing.T) {
 	}
 }
 
-// silentServer returns the address of a server that accepts connections but never answers. called reports whether a
-// client has connected.
-func silentServer(t *testing.T) (address string, called func() bool) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var calls atomic.Int64
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			calls.Add(1)
-			defer c.Close() // at the end of the test
-		}
-	}()
-	t.Cleanup(func() { _ = l.Close() })
-	return l.Addr().String(), func() bool { return calls.Load() > 0 }
-}
-
 // If reading a settings file or a ConfigMap hangs, SIGTERM still ends the program in time.
 func TestEndWhileSettingsHang(t *testing.T) {
 	t.Parallel()
-	address, called := silentServer(t)
-	config := apiserver.Kubeconfig(t, "http://"+address)
+	var called atomic.Bool
+	silent := &apiserver.Server{Before: func(_ http.ResponseWriter, r *http.Request) bool {
+		called.Store(true)
+		<-r.Context().Done()
+		return true
+	}}
+	config := silent.Start(t).Kubeconfig(t)
 	for _, c := range []struct {
 		name string
 		args []string
@@ -250,7 +232,7 @@ func TestEndWhileSettingsHang(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			hangs := called
+			hangs := called.Load
 			if c.pipe != "" {
 				path := filepath.Join(t.TempDir(), "fifo")
 				if err := syscall.Mkfifo(path, 0o600); err != nil {
