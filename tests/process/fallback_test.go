@@ -2,8 +2,6 @@ package process
 
 import (
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -115,7 +113,6 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 		{"engine of this machine", []string{"-r", engineless}, true},
 		{"engine of this machine, without fallback", []string{"-r", engineless, "--fallback=none"}, false},
 		{"engine of this machine, only DCGM", []string{"-r", engineless, "--source=dcgm"}, false},
-		{"another program listens", []string{"-r", "localhost:" + otherServer(t), "--fallback=none"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -153,12 +150,4 @@ func closedPort(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return strconv.Itoa(at.(*syscall.SockaddrInet4).Port)
-}
-
-// otherServer returns a TCP port of 127.0.0.1 whose server is not a host engine.
-func otherServer(t *testing.T) string {
-	t.Helper()
-	server := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(server.Close)
-	return strconv.Itoa(server.Listener.Addr().(*net.TCPAddr).Port)
 }
