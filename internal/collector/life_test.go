@@ -41,46 +41,42 @@ func TestPausesBetweenAttemptsDouble(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begin := time.Now()
-				var at []int
-				attempt := func(context.Context) error {
-					at = append(at, seconds(time.Since(begin)))
-					return nil
-				}
-				f := &fake{gpus: 1, open: attempt}
-				fails(f, true)
-				r := start(t, f, nil)
-				r.Wait(2 * time.Minute)
-				if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 31, 61, 91}, at); diff != "" {
-					t.Errorf("attempts, in seconds from the start (-want +got):\n%s", diff)
-				}
-				f.set(func() {
-					f.open = attempt
-					fails(f, false)
-				})
-				r.Wait(30 * time.Second)
-				r.Has("UTIL{0} 50")
-
-				begin, at = time.Now(), nil
-				f.set(func() {
-					f.open = attempt
-					fails(f, true)
-				})
-				f.session.End(gpu.ErrLost)
-				r.Wait(16 * time.Second)
-				if diff := cmp.Diff([]int{0, 1, 3, 7, 15}, at); diff != "" {
-					t.Errorf("attempts after a success (-want +got):\n%s", diff)
-				}
-				r.Stop()
-				r.allClosed(t)
+		bubble(t, name, func(t *testing.T) {
+			begin := time.Now()
+			var at []int
+			attempt := func(context.Context) error {
+				at = append(at, seconds(time.Since(begin)))
+				return nil
+			}
+			f := &fake{gpus: 1, open: attempt}
+			fails(f, true)
+			r := start(t, f, nil)
+			r.Wait(2 * time.Minute)
+			if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 31, 61, 91}, at); diff != "" {
+				t.Errorf("attempts, in seconds from the start (-want +got):\n%s", diff)
+			}
+			f.set(func() {
+				f.open = attempt
+				fails(f, false)
 			})
+			r.Wait(30 * time.Second)
+			r.Has("UTIL{0} 50")
+
+			begin, at = time.Now(), nil
+			f.set(func() {
+				f.open = attempt
+				fails(f, true)
+			})
+			f.session.End(gpu.ErrLost)
+			r.Wait(16 * time.Second)
+			if diff := cmp.Diff([]int{0, 1, 3, 7, 15}, at); diff != "" {
+				t.Errorf("attempts after a success (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
 
-// Retry ends a pause at once. The next pauses start from the minimum.
+// Retry ends a pause at once, and the next pauses start from the minimum. A reload also ends a pause.
 func TestRetryEndsAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -96,7 +92,11 @@ func TestRetryEndsAPause(t *testing.T) {
 		if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 20, 21, 23, 27}, at); diff != "" {
 			t.Errorf("attempts, in seconds from the start (-want +got):\n%s", diff)
 		}
-		r.Stop()
+		if err := r.reload(t.Context(), &fake{gpus: 1}, testPlan()); err != nil {
+			t.Fatalf("Reload: %v", err)
+		}
+		synctest.Wait()
+		r.Has("UTIL{0} 50")
 	})
 }
 
@@ -129,7 +129,6 @@ func TestSlowOpenIsNoFailure(t *testing.T) {
 		}
 		r.MetricNot("dcgm_exporter_collect_failures_total{")
 		r.MetricNot("dcgm_exporter_collect_unavailable{")
-		r.Stop()
 	})
 }
 
@@ -152,8 +151,7 @@ func TestFailedOpenCountsOnce(t *testing.T) {
 		r.MetricNot("dcgm_exporter_collect_failures_total{reason=opening")
 		r.Wait(27 * time.Second) // between two attempts
 		r.Metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 2")
-		r.Wait(27 * time.Second) // after the third attempt
-		r.Stop()
+		r.Wait(27 * time.Second)                    // after the third attempt
 		logs(t, &log, "Session is slow to open", 1) // in three attempts
 		logs(t, &log, "No data", 1)
 	})
@@ -175,7 +173,6 @@ func TestSlowReloadKeepsFreshPage(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		r.Stop()
 	})
 }
 
@@ -185,67 +182,64 @@ func TestPanicFailsOneCycle(t *testing.T) {
 	for place, stage := range map[string]string{
 		"read": "read", "build": "publish", "publish": "publish", "attributor": "attribute", "open": "open", "close": "",
 	} {
-		t.Run(place, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var broken atomic.Bool
-				fails := func(at string) bool { return at == place && broken.Load() }
-				passes := func(at string) {
-					if fails(at) {
-						panic("a mistake")
+		bubble(t, place, func(t *testing.T) {
+			var broken atomic.Bool
+			fails := func(at string) bool { return at == place && broken.Load() }
+			passes := func(at string) {
+				if fails(at) {
+					panic("a mistake")
+				}
+			}
+			f := &fake{gpus: 1, close: func() { passes("close") }}
+			f.open = func(context.Context) error {
+				if passes("open"); fails("close") {
+					return gpu.ErrUnavailable
+				}
+				return nil
+			}
+			f.read = func(ctx context.Context, b *gpu.Batch) error {
+				if passes("read"); fails("build") {
+					b.Add(99, 0, gpu.Int(1), time.Now()) // a row that does not exist
+				}
+				return takes(0, 50)(ctx, b)
+			}
+			var log strings.Builder
+			o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+				passes("attributor")
+				return nil, nil
+			}}
+			r := start(t, f, func(opt *loop.Options) {
+				logTo(&log)(opt)
+				attributing(o)(opt)
+				publish := opt.Publish
+				opt.Publish = func(s *gpu.Snapshot) {
+					if s.Topology != nil {
+						passes("publish")
 					}
+					publish(s)
 				}
-				f := &fake{gpus: 1, close: func() { passes("close") }}
-				f.open = func(context.Context) error {
-					if passes("open"); fails("close") {
-						return gpu.ErrUnavailable
-					}
-					return nil
-				}
-				f.read = func(ctx context.Context, b *gpu.Batch) error {
-					if passes("read"); fails("build") {
-						b.Add(99, 0, gpu.Int(1), time.Now()) // a row that does not exist
-					}
-					return takes(0, 50)(ctx, b)
-				}
-				var log strings.Builder
-				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
-					passes("attributor")
-					return nil, nil
-				}}
-				r := start(t, f, func(opt *loop.Options) {
-					logTo(&log)(opt)
-					attributing(o)(opt)
-					publish := opt.Publish
-					opt.Publish = func(s *gpu.Snapshot) {
-						if s.Topology != nil {
-							passes("publish")
-						}
-						publish(s)
-					}
-				})
-				r.Has("UTIL{0} 50")
-				broken.Store(true)
-				if place == "open" || place == "close" {
-					f.session.End(gpu.ErrLost)
-				}
-				r.Wait(4 * interval)
-				if served := !strings.HasPrefix(r.Last(), "error "); served != (place == "attributor") {
-					t.Errorf("page after a panic = %q, want data: %t", r.Last(), !served)
-				}
-				if stage != "" {
-					r.Metric("dcgm_exporter_collect_failures_total{reason=panic,stage=" + stage + "} ")
-					lines := log.String()
-					n := strings.Count(lines, " stack=")
-					if n != 1 || !strings.Contains(lines, "life_test.go") && !strings.Contains(lines, "snapshot") {
-						t.Errorf("log lines with a stack = %d, want 1 with the place of the panic:\n%s", n, lines)
-					}
-				}
-				broken.Store(false)
-				r.Wait(time.Minute)
-				r.Has("UTIL{0} 50")
-				r.Metric("dcgm_exporter_collect_success{} 1")
-				r.Stop()
 			})
+			r.Has("UTIL{0} 50")
+			broken.Store(true)
+			if place == "open" || place == "close" {
+				f.session.End(gpu.ErrLost)
+			}
+			r.Wait(4 * interval)
+			if served := !strings.HasPrefix(r.Last(), "error "); served != (place == "attributor") {
+				t.Errorf("page after a panic = %q, want data: %t", r.Last(), !served)
+			}
+			if stage != "" {
+				r.Metric("dcgm_exporter_collect_failures_total{reason=panic,stage=" + stage + "} ")
+				lines := log.String()
+				n := strings.Count(lines, " stack=")
+				if n != 1 || !strings.Contains(lines, "life_test.go") && !strings.Contains(lines, "snapshot") {
+					t.Errorf("log lines with a stack = %d, want 1 with the place of the panic:\n%s", n, lines)
+				}
+			}
+			broken.Store(false)
+			r.Wait(time.Minute)
+			r.Has("UTIL{0} 50")
+			r.Metric("dcgm_exporter_collect_success{} 1")
 		})
 	}
 }
@@ -267,28 +261,26 @@ func TestPagesAreReplacedBeforeTheyExpire(t *testing.T) {
 		"changing":                     {gpus: 1, read: fails(gpu.ErrTopology)},
 	} {
 		for _, every := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second, 2 * time.Minute} {
-			t.Run(fmt.Sprint(name, " ", every), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					valid := time.Time{}
-					r := start(t, f, func(o *loop.Options) {
-						o.Plan.Interval = every
-						o.Publish = func(s *gpu.Snapshot) {
-							if !valid.IsZero() && time.Now().After(valid) {
-								t.Errorf("page was replaced %v after it expired, want before", time.Since(valid))
-							}
-							if limit := max(5*time.Second, 5*every); s.ValidFor <= 0 || s.ValidFor > limit {
-								t.Errorf("page is valid for %v, want at most %v", s.ValidFor, limit)
-							}
-							valid = time.Now().Add(s.ValidFor)
+			bubble(t, fmt.Sprint(name, " ", every), func(t *testing.T) {
+				valid := time.Time{}
+				r := start(t, f, func(o *loop.Options) {
+					o.Plan.Interval = every
+					o.Publish = func(s *gpu.Snapshot) {
+						if !valid.IsZero() && time.Now().After(valid) {
+							t.Errorf("page was replaced %v after it expired, want before", time.Since(valid))
 						}
-					})
-					r.Wait(10 * time.Minute)
-					if late := time.Since(valid); late > 0 {
-						t.Errorf("latest page expired %v ago, want it to be valid", late)
+						if limit := max(5*time.Second, 5*every); s.ValidFor <= 0 || s.ValidFor > limit {
+							t.Errorf("page is valid for %v, want at most %v", s.ValidFor, limit)
+						}
+						valid = time.Now().Add(s.ValidFor)
 					}
-					_ = r.End()                 // wedged
-					time.Sleep(2 * time.Minute) // let the pending call end
 				})
+				r.Wait(10 * time.Minute)
+				if late := time.Since(valid); late > 0 {
+					t.Errorf("latest page expired %v ago, want it to be valid", late)
+				}
+				_ = r.End()                 // wedged
+				time.Sleep(2 * time.Minute) // let the pending call end
 			})
 		}
 	}
@@ -303,31 +295,29 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 		"slow":  {takes: 1500 * time.Millisecond, label: true},
 		"hangs": {takes: time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o := saying(pod("a"), 0)
-				r := start(t, &fake{gpus: 1}, func(opt *loop.Options) {
-					opt.Plan.Interval = 500 * time.Millisecond
-					opt.Attributors = []collector.Attributor{o}
-				})
-				r.Has("UTIL{0} 50 pod=a")
-				o.says(pod("a"), c.takes)
-				r.Wait(time.Second)
-				pages := len(r.Pages())
-				r.Wait(20 * time.Second)
-				if n := len(r.Pages()) - pages; n != 40 {
-					t.Errorf("pages in 20 s at an interval of 0.5 s = %d, want 40", n)
-				}
-				r.Has("UTIL{0} 50 pod=a")
-				r.Wait(40 * time.Second)
-				want := "UTIL{0} 50"
-				if c.label {
-					want += " pod=a"
-				}
-				r.Has(want)
-				_ = r.End()               // wedged
-				time.Sleep(2 * time.Hour) // let the attributor's goroutine end
+		bubble(t, name, func(t *testing.T) {
+			o := saying(pod("a"), 0)
+			r := start(t, &fake{gpus: 1}, func(opt *loop.Options) {
+				opt.Plan.Interval = 500 * time.Millisecond
+				opt.Attributors = []collector.Attributor{o}
 			})
+			r.Has("UTIL{0} 50 pod=a")
+			o.says(pod("a"), c.takes)
+			r.Wait(time.Second)
+			pages := len(r.Pages())
+			r.Wait(20 * time.Second)
+			if n := len(r.Pages()) - pages; n != 40 {
+				t.Errorf("pages in 20 s at an interval of 0.5 s = %d, want 40", n)
+			}
+			r.Has("UTIL{0} 50 pod=a")
+			r.Wait(40 * time.Second)
+			want := "UTIL{0} 50"
+			if c.label {
+				want += " pod=a"
+			}
+			r.Has(want)
+			_ = r.End()               // wedged
+			time.Sleep(2 * time.Hour) // let the attributor's goroutine end
 		})
 	}
 }
@@ -339,32 +329,30 @@ func TestFirstCycleWaitsForOwners(t *testing.T) {
 		takes, waits time.Duration
 		label        bool
 	}{{1900 * time.Millisecond, 1900 * time.Millisecond, true}, {time.Minute, 2 * time.Second, false}} {
-		t.Run(c.takes.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begin := time.Now()
-				var first time.Duration
-				r := start(t, &fake{gpus: 1}, func(opt *loop.Options) {
-					opt.Attributors = []collector.Attributor{saying(pod("a"), c.takes)}
-					publish := opt.Publish
-					opt.Publish = func(s *gpu.Snapshot) {
-						if first == 0 && s.Topology != nil {
-							first = time.Since(begin)
-						}
-						publish(s)
+		bubble(t, c.takes.String(), func(t *testing.T) {
+			begin := time.Now()
+			var first time.Duration
+			r := start(t, &fake{gpus: 1}, func(opt *loop.Options) {
+				opt.Attributors = []collector.Attributor{saying(pod("a"), c.takes)}
+				publish := opt.Publish
+				opt.Publish = func(s *gpu.Snapshot) {
+					if first == 0 && s.Topology != nil {
+						first = time.Since(begin)
 					}
-				})
-				r.Wait(c.waits)
-				if first != c.waits {
-					t.Errorf("first page published after %v, want %v", first, c.waits)
+					publish(s)
 				}
-				want := "UTIL{0} 50"
-				if c.label {
-					want += " pod=a"
-				}
-				r.Has(want)
-				_ = r.End() // wedged
-				time.Sleep(time.Hour)
 			})
+			r.Wait(c.waits)
+			if first != c.waits {
+				t.Errorf("first page published after %v, want %v", first, c.waits)
+			}
+			want := "UTIL{0} 50"
+			if c.label {
+				want += " pod=a"
+			}
+			r.Has(want)
+			_ = r.End() // wedged
+			time.Sleep(time.Hour)
 		})
 	}
 }
@@ -382,21 +370,19 @@ func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 	for name, wait := range map[string]time.Duration{
 		"last read began before the end": interval, "last read began because of the end": 0,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &fake{gpus: 1}
-				r := start(t, f, withXIDs)
-				f.reads(func(ctx context.Context, _ *gpu.Batch) error { <-ctx.Done(); return ctx.Err() })
-				r.Wait(wait)
-				begin := time.Now()
-				if err := r.End(); err != nil {
-					t.Errorf("Run: %v, want nil", err)
-				}
-				if took := time.Since(begin); took > 4*time.Second {
-					t.Errorf("Run returned after %v, want at most 4 s", took)
-				}
-				r.allClosed(t)
-			})
+		bubble(t, name, func(t *testing.T) {
+			f := &fake{gpus: 1}
+			r := start(t, f, withXIDs)
+			f.reads(func(ctx context.Context, _ *gpu.Batch) error { <-ctx.Done(); return ctx.Err() })
+			r.Wait(wait)
+			begin := time.Now()
+			if err := r.End(); err != nil {
+				t.Errorf("Run: %v, want nil", err)
+			}
+			if took := time.Since(begin); took > 4*time.Second {
+				t.Errorf("Run returned after %v, want at most 4 s", took)
+			}
+			r.allClosed(t)
 		})
 	}
 }
@@ -415,21 +401,19 @@ func TestStopWhileTheDriverHangs(t *testing.T) {
 		"last read": {hangRead, 0}, // the read before the close, for events
 		"close":     {func(f *fake, free chan struct{}) { f.close = func() { <-free } }, interval},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f, free := &fake{gpus: 1}, make(chan struct{})
-				r := start(t, f, withXIDs)
-				f.set(func() { c.hang(f, free) })
-				r.Wait(c.wait)
-				begin := time.Now()
-				if err := r.End(); !errors.Is(err, gpu.ErrWedged) {
-					t.Errorf("Run: %v, want gpu.ErrWedged", err)
-				}
-				if took := time.Since(begin); took > 4*time.Second {
-					t.Errorf("Run returned after %v, want at most 4 s", took)
-				}
-				close(free)
-			})
+		bubble(t, name, func(t *testing.T) {
+			f, free := &fake{gpus: 1}, make(chan struct{})
+			r := start(t, f, withXIDs)
+			f.set(func() { c.hang(f, free) })
+			r.Wait(c.wait)
+			begin := time.Now()
+			if err := r.End(); !errors.Is(err, gpu.ErrWedged) {
+				t.Errorf("Run: %v, want gpu.ErrWedged", err)
+			}
+			if took := time.Since(begin); took > 4*time.Second {
+				t.Errorf("Run returned after %v, want at most 4 s", took)
+			}
+			close(free)
 		})
 	}
 }
@@ -482,37 +466,34 @@ func TestReloadsDuringDriverCall(t *testing.T) {
 // initial phase. They soon do so again after one read, number 10, that finds an older sample.
 func TestReadsFollowSamples(t *testing.T) {
 	for _, at := range []time.Duration{interval / 100, interval / 3, interval / 2, interval - time.Millisecond} {
-		t.Run(at.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begin := time.Now()
-				var ages []time.Duration
-				var reads []time.Time
-				f := &fake{gpus: 2, read: func(_ context.Context, b *gpu.Batch) error {
-					now := time.Now()
-					sampled := begin.Add(-interval + at + now.Sub(begin).Truncate(interval))
-					if next := sampled.Add(interval); !next.After(now) {
-						sampled = next
-					}
-					if len(reads) == 10 {
-						sampled = sampled.Add(-interval / 8)
-					}
-					ages, reads = append(ages, now.Sub(sampled)), append(reads, now)
-					b.Add(0, 0, gpu.Int(1), sampled)
-					b.Add(1, 0, gpu.Int(1), sampled)
-					return nil
-				}}
-				r := start(t, f, nil)
-				r.Wait(30 * interval)
-				r.Stop()
-				if len(reads) < 29 || len(reads) > 33 {
-					t.Errorf("reads in 30 intervals = %d, want 29 to 33", len(reads))
+		bubble(t, at.String(), func(t *testing.T) {
+			begin := time.Now()
+			var ages []time.Duration
+			var reads []time.Time
+			f := &fake{gpus: 2, read: func(_ context.Context, b *gpu.Batch) error {
+				now := time.Now()
+				sampled := begin.Add(-interval + at + now.Sub(begin).Truncate(interval))
+				if next := sampled.Add(interval); !next.After(now) {
+					sampled = next
 				}
-				for i, age := range ages[:30] { // the rig ends with an extra cycle
-					if age > interval/10 && i >= 2 && (i < 10 || i >= 20) {
-						t.Errorf("read %d: sample is %v old, want less than a tenth of %v", i, age, interval)
-					}
+				if len(reads) == 10 {
+					sampled = sampled.Add(-interval / 8)
 				}
-			})
+				ages, reads = append(ages, now.Sub(sampled)), append(reads, now)
+				b.Add(0, 0, gpu.Int(1), sampled)
+				b.Add(1, 0, gpu.Int(1), sampled)
+				return nil
+			}}
+			r := start(t, f, nil)
+			r.Wait(30 * interval)
+			if len(reads) < 29 || len(reads) > 33 {
+				t.Errorf("reads in 30 intervals = %d, want 29 to 33", len(reads))
+			}
+			for i, age := range ages {
+				if age > interval/10 && i >= 2 && (i < 10 || i >= 20) {
+					t.Errorf("read %d: sample is %v old, want less than a tenth of %v", i, age, interval)
+				}
+			}
 		})
 	}
 }
@@ -529,7 +510,6 @@ func TestReadsOfEngineWithoutPhase(t *testing.T) {
 		}}
 		r := start(t, f, nil)
 		r.Wait(200 * interval)
-		r.Stop()
 		if reads > 206 {
 			t.Errorf("reads in 200 intervals = %d, want at most 206", reads)
 		}
@@ -544,45 +524,39 @@ func TestOwnersBelongToOneTopology(t *testing.T) {
 		r.Has("UTIL{0} 50 pod=a")
 		return r, o
 	}
-	t.Run("owners known before the topology changed", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r, o := setUp(t)
-			o.answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return nil, gpu.ErrUnavailable })
-			r.Wait(interval)
-			r.Has("UTIL{0} 50 pod=a") // an error keeps the last known owners of the same topology
-			r.fake.session.End(gpu.ErrTopology)
-			synctest.Wait()
-			r.Has("UTIL{0} 50")
-			r.Stop()
-		})
+	bubble(t, "owners known before the topology changed", func(t *testing.T) {
+		r, o := setUp(t)
+		o.answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return nil, gpu.ErrUnavailable })
+		r.Wait(interval)
+		r.Has("UTIL{0} 50 pod=a") // an error keeps the last known owners of the same topology
+		r.fake.session.End(gpu.ErrTopology)
+		synctest.Wait()
+		r.Has("UTIL{0} 50")
 	})
-	t.Run("request pending when the topology changed", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r, o := setUp(t)
-			late, about := make(chan struct{}), []*gpu.Topology{}
-			o.answers(func(_ context.Context, topology *gpu.Topology) (*gpu.Owners, error) {
-				about = append(about, topology)
-				if len(about) > 1 {
-					return pod("b"), nil
-				}
-				<-late
-				return pod("a"), nil
-			})
-			r.Wait(interval + interval/2) // the request hangs while cycles continue
-			before := o.calls
-			r.fake.session.End(gpu.ErrTopology)
-			synctest.Wait()
-			if o.calls != before {
-				t.Errorf("new requests while one was pending = %d, want 0", o.calls-before)
+	bubble(t, "request pending when the topology changed", func(t *testing.T) {
+		r, o := setUp(t)
+		late, about := make(chan struct{}), []*gpu.Topology{}
+		o.answers(func(_ context.Context, topology *gpu.Topology) (*gpu.Owners, error) {
+			about = append(about, topology)
+			if len(about) > 1 {
+				return pod("b"), nil
 			}
-			close(late)
-			synctest.Wait()
-			r.Has("UTIL{0} 50 pod=b") // the owners of the new topology are requested at once
-			if len(about) != 2 || about[0] == about[1] {
-				t.Errorf("requests = %d about topologies %v, want 2 about different ones", len(about), about)
-			}
-			r.Stop()
+			<-late
+			return pod("a"), nil
 		})
+		r.Wait(interval + interval/2) // the request hangs while cycles continue
+		before := o.calls
+		r.fake.session.End(gpu.ErrTopology)
+		synctest.Wait()
+		if o.calls != before {
+			t.Errorf("new requests while one was pending = %d, want 0", o.calls-before)
+		}
+		close(late)
+		synctest.Wait()
+		r.Has("UTIL{0} 50 pod=b") // the owners of the new topology are requested at once
+		if len(about) != 2 || about[0] == about[1] {
+			t.Errorf("requests = %d about topologies %v, want 2 about different ones", len(about), about)
+		}
 	})
 }
 
@@ -605,33 +579,30 @@ func TestOneAttributorFails(t *testing.T) {
 			uses: []gpu.Use{{Incomplete: true}}, known: []string{"1"}, unknown: []string{"0"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				other := saying(&gpu.Owners{}, 0)
-				if tt.away {
-					other.answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
-						return nil, gpu.ErrUnavailable
-					})
+		bubble(t, name, func(t *testing.T) {
+			other := saying(&gpu.Owners{}, 0)
+			if tt.away {
+				other.answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+					return nil, gpu.ErrUnavailable
+				})
+			}
+			r := start(t, &fake{gpus: 2}, attributing(saying(&gpu.Owners{Uses: tt.uses}, 0), other))
+			r.Wait(interval)
+			line := func(gpu string) string {
+				return "dcgm_gpu_unattributed_utilization_ratio{-1}[{gpu " + gpu + "} {UUID GPU-" + gpu + "}] "
+			}
+			for _, gpu := range tt.known {
+				if !strings.Contains(r.Last(), line(gpu)+"0") {
+					t.Errorf("missing %s in page:\n%s", line(gpu), r.Last())
 				}
-				r := start(t, &fake{gpus: 2}, attributing(saying(&gpu.Owners{Uses: tt.uses}, 0), other))
-				r.Wait(interval)
-				line := func(gpu string) string {
-					return "dcgm_gpu_unattributed_utilization_ratio{-1}[{gpu " + gpu + "} {UUID GPU-" + gpu + "}] "
-				}
-				for _, gpu := range tt.known {
-					if !strings.Contains(r.Last(), line(gpu)+"0") {
-						t.Errorf("missing %s in page:\n%s", line(gpu), r.Last())
-					}
-				}
-				for _, gpu := range tt.unknown {
-					r.Has(line(gpu))
-				}
-				const why = "dcgm_exporter_attribution_unavailable{-1}[{what owners} {reason no_data}] 1"
-				if strings.Contains(r.Last(), why) != (len(tt.unknown) > 0) {
-					t.Errorf("page has %s: %t, want the contrary", why, len(tt.unknown) == 0)
-				}
-				r.Stop()
-			})
+			}
+			for _, gpu := range tt.unknown {
+				r.Has(line(gpu))
+			}
+			const why = "dcgm_exporter_attribution_unavailable{-1}[{what owners} {reason no_data}] 1"
+			if strings.Contains(r.Last(), why) != (len(tt.unknown) > 0) {
+				t.Errorf("page has %s: %t, want the contrary", why, len(tt.unknown) == 0)
+			}
 		})
 	}
 }
@@ -721,7 +692,6 @@ func TestReportedFacts(t *testing.T) {
 		r.Has("unavailable{DCGM_EXP_P2P_STATUS -1} not_supported")
 		r.HasNot("DCGM_EXP_GPU_HEALTH_STATUS")
 		r.HasNot("DCGM_EXP_P2P_STATUS")
-		r.Stop()
 	})
 }
 
@@ -734,7 +704,6 @@ func TestUnavailableFacts(t *testing.T) {
 			r.Has("unavailable{DCGM_EXP_GPU_AFFINITY_INFO -1} not_supported")
 			r.Has("unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} not_supported")
 			r.HasNot("DCGM_EXP")
-			r.Stop()
 		})
 	}
 }

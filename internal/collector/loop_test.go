@@ -124,12 +124,12 @@ func (s *fakeSession) Topology() *gpu.Topology { return s.topology }
 
 func (s *fakeSession) Close() error {
 	s.source.mu.Lock()
+	s.source.closed++
 	hang := s.source.close
 	s.source.mu.Unlock()
 	if hang != nil {
 		hang()
 	}
-	s.source.set(func() { s.source.closed++ })
 	return nil
 }
 
@@ -150,11 +150,31 @@ func (s *fakeSession) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batc
 // rig runs a Loop with a fake source.
 type rig struct {
 	*loop.Rig
-	fake *fake
+	fake  *fake
+	ended bool
 }
 
+// start runs a Loop until the end of the test. Then Run must return nil and every session must be closed, unless the
+// test ended it before.
 func start(t *testing.T, f *fake, adjust func(*loop.Options)) *rig {
-	return &rig{loop.Start(t, collector.SourceOf(f.Open), testPlan(), adjust), f}
+	r := &rig{Rig: loop.Start(t, collector.SourceOf(f.Open), testPlan(), adjust), fake: f}
+	t.Cleanup(func() {
+		if !r.ended {
+			r.Stop()
+			r.allClosed(t)
+		}
+	})
+	return r
+}
+
+// bubble runs a subtest with a fake clock.
+func bubble(t *testing.T, name string, f func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+func (r *rig) End() error {
+	r.ended = true
+	return r.Rig.End()
 }
 
 // reload reloads the Loop with another source and plan.
@@ -223,7 +243,6 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 		}
 		f.reads(nil)
 		r.Wait(interval)
-		r.Stop()
 	})
 }
 
@@ -243,7 +262,6 @@ func TestOneBadSampleDropsNoOther(t *testing.T) {
 		r.HasNot("XID{0}") // a GPU that reports no XIDs has no "no error" value
 		r.Metric("dcgm_exporter_samples_dropped_total{reason=out_of_range} 1")
 		r.Metric("dcgm_exporter_samples_dropped_total{reason=stale} 1")
-		r.Stop()
 	})
 }
 
@@ -279,7 +297,6 @@ func TestHangingReadIsReported(t *testing.T) {
 		r.Wait(time.Millisecond)
 		r.Has("UTIL{0} 51") // late, but served at once
 		r.Metric("dcgm_exporter_collect_success{} 1")
-		r.Stop()
 	})
 }
 
@@ -294,7 +311,6 @@ func TestReadsAreAsFrequentAsTheShortestInterval(t *testing.T) {
 		r := start(t, f, func(o *loop.Options) { o.Plan.Cycle = interval / 5 })
 		r.Wait(interval)
 		r.Has("UTIL{0} 5")
-		r.Stop()
 	})
 }
 
@@ -312,33 +328,31 @@ func TestLateAnswerIsServed(t *testing.T) {
 		{30 * time.Second, 55 * time.Second, true},
 		{time.Second, 4 * time.Second, false},
 	} {
-		t.Run(fmt.Sprint(c.takes, " of ", c.every), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var log strings.Builder
-				f := &fake{gpus: 1}
-				r := start(t, f, func(o *loop.Options) {
-					o.Plan.Interval = c.every
-					logTo(&log)(o)
-				})
-				f.reads(func(ctx context.Context, b *gpu.Batch) error {
-					return errors.Join(takes(c.takes, 50)(ctx, b), ctx.Err())
-				})
-				r.Wait(20 * max(c.every, c.takes))
-				empty := 0
-				for _, page := range r.Pages()[1:] {
-					if !strings.Contains(page, "UTIL{0} 50") {
-						empty++
-					}
-				}
-				if n := len(r.Pages()); c.served != (empty == 0) || n < 15 {
-					t.Errorf("pages = %d, want at least 15; pages without data = %d, want none: %t", n, empty, c.served)
-				}
-				if timeout := min(max(c.every, time.Second), 10*time.Second); c.served {
-					logs(t, &log, "read timed out", map[bool]int{true: 1}[c.takes >= timeout])
-				}
-				_ = r.End()         // wedged
-				time.Sleep(c.takes) // let the pending call end
+		bubble(t, fmt.Sprint(c.takes, " of ", c.every), func(t *testing.T) {
+			var log strings.Builder
+			f := &fake{gpus: 1}
+			r := start(t, f, func(o *loop.Options) {
+				o.Plan.Interval = c.every
+				logTo(&log)(o)
 			})
+			f.reads(func(ctx context.Context, b *gpu.Batch) error {
+				return errors.Join(takes(c.takes, 50)(ctx, b), ctx.Err())
+			})
+			r.Wait(20 * max(c.every, c.takes))
+			empty := 0
+			for _, page := range r.Pages()[1:] {
+				if !strings.Contains(page, "UTIL{0} 50") {
+					empty++
+				}
+			}
+			if n := len(r.Pages()); c.served != (empty == 0) || n < 15 {
+				t.Errorf("pages = %d, want at least 15; pages without data = %d, want none: %t", n, empty, c.served)
+			}
+			if timeout := min(max(c.every, time.Second), 10*time.Second); c.served {
+				logs(t, &log, "read timed out", map[bool]int{true: 1}[c.takes >= timeout])
+			}
+			_ = r.End()         // wedged
+			time.Sleep(c.takes) // let the pending call end
 		})
 	}
 }
@@ -350,7 +364,9 @@ func TestWedgedDriverEndsRun(t *testing.T) {
 		r := start(t, f, func(o *loop.Options) { o.HangLimit = time.Minute })
 		f.reads(func(context.Context, *gpu.Batch) error { <-release; return nil })
 		r.Wait(interval + time.Minute)
-		if err := <-r.Result; !errors.Is(err, gpu.ErrWedged) {
+		err := <-r.Result
+		r.ended = true
+		if !errors.Is(err, gpu.ErrWedged) {
 			t.Errorf("Run: %v, want gpu.ErrWedged", err)
 		}
 		if err := r.Loop.Healthy(); !errors.Is(err, gpu.ErrWedged) {
@@ -365,28 +381,25 @@ func TestEndedSessionIsReplaced(t *testing.T) {
 		err   error
 		cause string
 	}{{gpu.ErrTopology, "topology"}, {fmt.Errorf("engine: %w", gpu.ErrLost), "lost"}} {
-		t.Run(c.cause, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &fake{gpus: 1}
-				r := start(t, f, nil)
-				f.set(func() { f.gpus = 2 })
-				f.session.End(c.err)
-				synctest.Wait()
-				r.Has("UTIL{1} 50")
-				r.Metric(fmt.Sprintf("dcgm_exporter_sessions_total{cause=%s} 1", c.cause))
-				if diff := cmp.Diff([2]int{2, 1}, f.counts()); diff != "" {
-					t.Errorf("opened, closed (-want +got):\n%s", diff)
-				}
-				// The previous page is kept while the topology changes. It is replaced at once after an engine is
-				// lost.
-				pages := r.Pages()
-				between := pages[len(pages)-2]
-				want := map[string]string{"lost": "error lost", "topology": "UTIL{0} 50"}[c.cause]
-				if !strings.Contains(between, want) {
-					t.Errorf("page between the sessions = %q, want %q in it", between, want)
-				}
-				r.Stop()
-			})
+		bubble(t, c.cause, func(t *testing.T) {
+			f := &fake{gpus: 1}
+			r := start(t, f, nil)
+			f.set(func() { f.gpus = 2 })
+			f.session.End(c.err)
+			synctest.Wait()
+			r.Has("UTIL{1} 50")
+			r.Metric(fmt.Sprintf("dcgm_exporter_sessions_total{cause=%s} 1", c.cause))
+			if diff := cmp.Diff([2]int{2, 1}, f.counts()); diff != "" {
+				t.Errorf("opened, closed (-want +got):\n%s", diff)
+			}
+			// The previous page is kept while the topology changes. It is replaced at once after an engine is
+			// lost.
+			pages := r.Pages()
+			between := pages[len(pages)-2]
+			want := map[string]string{"lost": "error lost", "topology": "UTIL{0} 50"}[c.cause]
+			if !strings.Contains(between, want) {
+				t.Errorf("page between the sessions = %q, want %q in it", between, want)
+			}
 		})
 	}
 }
@@ -439,22 +452,6 @@ func TestReload(t *testing.T) {
 			}
 		}
 		r.Metric("dcgm_exporter_sessions_total{cause=reload} 1")
-		r.Stop()
-	})
-}
-
-func TestReloadWithoutSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{open: func(context.Context) error { return gpu.ErrUnavailable }}
-		r := start(t, f, nil)
-		r.Wait(2 * time.Minute)
-		good := &fake{gpus: 1}
-		if err := r.reload(t.Context(), good, testPlan()); err != nil {
-			t.Fatalf("Reload: %v", err)
-		}
-		synctest.Wait()
-		r.Has("UTIL{0} 50")
-		r.Stop()
 	})
 }
 
@@ -526,7 +523,6 @@ func TestOwnersExpire(t *testing.T) {
 		if o.calls != 5 {
 			t.Errorf("calls of the attributor in 5 cycles = %d, want 5", o.calls)
 		}
-		r.Stop()
 	})
 }
 
@@ -566,7 +562,6 @@ func TestLogOfLostGPUs(t *testing.T) {
 		lines(2, 0)
 		f.loseRows()
 		lines(2, 2)
-		r.Stop()
 	})
 }
 
@@ -590,7 +585,6 @@ func TestLogOfFlappingGPU(t *testing.T) {
 		if n := strings.Count(log.String(), "uuid=GPU-1"); n < 2 || n > 13 {
 			t.Errorf("log lines about GPU-1 in two minutes = %d, want 2 to 13", n)
 		}
-		r.Stop()
 	})
 }
 
@@ -618,7 +612,6 @@ func TestNoGPUHasAValue(t *testing.T) {
 		r.Wait(interval)
 		r.Metric("dcgm_exporter_collect_success{} 1")
 		logs(t, &log, "GPUs have values again", 1)
-		r.Stop()
 	})
 }
 
@@ -631,6 +624,5 @@ func TestNoValueIsRequested(t *testing.T) {
 		})
 		r.HasNot("error")
 		r.Metric("dcgm_exporter_collect_success{} 1")
-		r.Stop()
 	})
 }

@@ -102,7 +102,8 @@ func start(t testing.TB, opts server.Options) string {
 	return serve(t, opts).address
 }
 
-// do sends a request to a handler. The header Host sets the host of the request.
+// do sends a request to a handler. The header Host sets the host of the request. Every response must forbid content
+// sniffing.
 func do(t testing.TB, h http.Handler, method, path string, header ...string) *http.Response {
 	t.Helper()
 	r := httptest.NewRequest(method, path, nil)
@@ -114,7 +115,30 @@ func do(t testing.TB, h http.Handler, method, path string, header ...string) *ht
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
+	if got := w.Header().Get("X-Content-Type-Options"); got != "nosniff" {
+		t.Errorf("%s %s: X-Content-Type-Options = %q, want nosniff", method, path, got)
+	}
 	return w.Result()
+}
+
+// get requests a URL over the network, and reads the response. The header Host sets the host of the request.
+func get(t testing.TB, client *http.Client, url string, header ...string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pair := range slices.Chunk(header, 2) {
+		if req.Header.Add(pair[0], pair[1]); pair[0] == "Host" {
+			req.Host = pair[1]
+		}
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.StatusCode, read(t, res.Body)
 }
 
 func read(t testing.TB, r io.Reader) string {
@@ -155,6 +179,7 @@ func TestRoutes(t *testing.T) {
 		{name: "metrics", method: "GET", path: "/metrics", status: 200, body: "up 1\n", header: map[string]string{
 			"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Content-Length": "5", "Vary": "Accept-Encoding", "Content-Encoding": "",
 		}},
+		{name: "head", method: "HEAD", path: "/metrics", status: 200, header: map[string]string{"Content-Length": "5"}},
 		{name: "query is ignored", method: "GET", path: "/metrics?x=1", status: 200, body: "up 1\n"},
 		{name: "post metrics", method: "POST", path: "/metrics", status: 405, header: map[string]string{"Allow": "GET, HEAD"}},
 		{name: "health", method: "GET", path: "/health", status: 200, body: "OK", header: map[string]string{"X-Registry-Available": "true", "X-Reload-In-Progress": "false"}},
@@ -227,6 +252,29 @@ func TestGzip(t *testing.T) {
 	if diff := cmp.Diff(page, read(t, z)); diff != "" {
 		t.Errorf("page (-plain +gzip):\n%s", diff)
 	}
+
+	// A client that accepts neither gzip nor the plain page gets the plain page.
+	for encoding, accepted := range map[string][]string{
+		"": {
+			"", "br, zstd", "identity", "gzip;q=0", "gzip;q=0.000", "gzip ; Q=0 ", "identity;q=0", "*;q=0",
+			"gzip;q=0, *", "gzipped",
+		},
+		"gzip": {
+			"GZip", "deflate, gzip;q=1.0, *;q=0.5", "gzip;q=0.001", "gzip ; q=0.5", "gzip;q=1.0", "*", "*;q=0, gzip",
+			", ,gzip,,",
+		},
+	} {
+		for _, accept := range accepted {
+			res := do(t, h, "GET", "/metrics", "Accept-Encoding", accept)
+			if got := res.Header.Get("Content-Encoding"); got != encoding {
+				t.Errorf("Accept-Encoding %q: Content-Encoding %q, want %q", accept, got, encoding)
+			}
+		}
+	}
+	res = do(t, h, "GET", "/metrics", "Accept-Encoding", "deflate", "Accept-Encoding", "br", "Accept-Encoding", "gzip")
+	if got := res.Header.Get("Content-Encoding"); got != "gzip" {
+		t.Errorf("three headers: Content-Encoding %q, want gzip", got)
+	}
 }
 
 // A scrape above the limit is rejected at once. The others are still served.
@@ -290,13 +338,9 @@ func TestSlowScrapersBlockNoOthers(t *testing.T) {
 		<-held
 	}
 	go func() { <-held }()
-	res, err := http.Get("http://" + address + "/metrics") // compressed, so that it is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode != 200 {
-		t.Errorf("with slow scrapers: status %d, want 200", res.StatusCode)
+	// the page is compressed, so that it is short
+	if status, _ := get(t, http.DefaultClient, "http://"+address+"/metrics"); status != 200 {
+		t.Errorf("with slow scrapers: status %d, want 200", status)
 	}
 }
 
