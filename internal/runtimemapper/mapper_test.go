@@ -126,12 +126,8 @@ func TestAttribute(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := startDaemon(t)
 			d.set(func() {
-				switch tt.version {
-				case "":
-				case "none":
+				if d.version = cmp.Or(tt.version, d.version); d.version == "none" {
 					d.version = ""
-				default:
-					d.version = tt.version
 				}
 				for i, c := range tt.containers {
 					d.containers[fmt.Sprintf("%064x", i)] = c

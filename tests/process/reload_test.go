@@ -1,18 +1,24 @@
 package process
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/selfsigned"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
 )
 
 const (
@@ -78,11 +84,19 @@ func TestReload(t *testing.T) {
 					return wanted(p)
 				})
 			}
-			put("this is no counters file\n")
+			isFIFO := name == "SIGHUP" // a FIFO in place of the file is rejected too, and does not block the next reload
+			if !isFIFO {
+				put("this is no counters file\n")
+			} else if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
+				t.Fatal(err)
+			}
 			if refused := reload(r); name == "POST" && !refused {
 				t.Error("broken file was accepted, want it rejected")
 			}
 			p := sees("the refused file", func(p page) bool { return p.Value(accepted) == 0 })
+			if isFIFO && !r.logged("not a regular file") {
+				t.Error("log does not contain \"not a regular file\" after a FIFO replaced the counters file")
+			}
 			if got := p.Value("dcgm_exporter_config_hash"); hasPower(p) || got != hash {
 				t.Errorf("rejected file: power series: %t, hash = %v; want false and %v", hasPower(p), got, hash)
 			}
@@ -121,26 +135,6 @@ func TestCountersFromAPipe(t *testing.T) {
 	if r.reloads(); !hasPower(prom.Parse(t, r.scrape())) {
 		t.Error("page after a reload has no power series")
 	}
-}
-
-// If a FIFO replaces the counters file, it is rejected. It does not block the reload of a regular file later.
-func TestFIFODoesNotBlockReload(t *testing.T) {
-	t.Parallel()
-	file := write(t, "counters.csv", temperatureOnly)
-	r := simulate(t, "single", nil, "-f", file)
-	r.collected()
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(file, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.until("dcgm_exporter_config_last_reload_successful 0", "DCGM_FI_DEV_GPU_TEMP{")
-	if !r.logged("not a regular file") {
-		t.Error("log does not contain \"not a regular file\" after a pipe replaced the counters file")
-	}
-	replace(t, file, withPower)
-	r.sees("a page with the next file's series", hasPower)
 }
 
 // A reload takes effect as a whole. If the driver rejects the new session, a new password takes effect later, together
@@ -197,5 +191,126 @@ func TestHealthStateOutlivesReload(t *testing.T) {
 	page := r.until("DCGM_FI_DEV_POWER_USAGE{")
 	if daemon, link := strings.Contains(page, daemon), strings.Contains(page, link); !daemon || !link {
 		t.Errorf("findings after the reload: IMEX daemon: %t, link: %t; want both:\n%s", daemon, link, page)
+	}
+}
+
+// TestNVIDIAManifestsStart starts the exporter with the arguments, variables and files of each rendering of NVIDIA's
+// chart, and of the operator's DaemonSet. Only what depends on the container is changed: the image's folder, the port
+// and the source.
+func TestNVIDIAManifestsStart(t *testing.T) {
+	t.Parallel()
+	all := append(reference.Chart(t), reference.Operator(t))
+	if len(all) < 10 {
+		t.Fatalf("found %d workloads, want at least 10", len(all))
+	}
+	// the operator adds these if the ClusterPolicy sets the corresponding fields
+	filled := all[len(all)-1]
+	filled.Name += " with its settings"
+	filled.Env = map[string]string{
+		"DCGM_REMOTE_HOSTENGINE_INFO": "nvidia-dcgm:5555", "DCGM_HPC_JOB_MAPPING_DIR": "/run/nvidia/dcgm-job-mapping",
+		"DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS": "true", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID": "true",
+	}
+	maps.Copy(filled.Env, all[len(all)-1].Env)
+	filled.Env["DCGM_EXPORTER_COLLECTORS"] = "/etc/dcgm-exporter/dcgm-metrics.csv"
+	filled.Files = map[string]string{
+		"/etc/dcgm-exporter/dcgm-metrics.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, GPU temperature (in C).",
+	}
+	for _, w := range append(all, filled) {
+		t.Run(w.Name, func(t *testing.T) {
+			t.Parallel()
+			args, env := inFolder(t, w)
+			r := serve(t, env, append(args, "--source=sim", "--sim-node=h100x8")...)
+			client := &http.Client{Timeout: patience, Transport: &http.Transport{
+				TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is created by this test
+			}}
+			web, want := w.Files["/etc/dcgm-exporter/web-config.yaml"], http.StatusOK
+			if strings.Contains(web, "tls_server_config") {
+				r.url = strings.Replace(r.url, "http:", "https:", 1)
+			}
+			if strings.Contains(web, "basic_auth_users") {
+				want = http.StatusUnauthorized
+			}
+			resp, err := client.Get(r.url + "/health")
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("GET /health: status = %d, want %d", resp.StatusCode, want)
+			}
+			r.stops()
+		})
+	}
+}
+
+// inFolder writes the files of a workload and of the exporter's image to a folder of this machine. It returns the
+// arguments and variables of the workload, with paths in that folder.
+func inFolder(t *testing.T, w reference.Workload) (args, env []string) {
+	t.Helper()
+	dir := t.TempDir()
+	const inImage = "/etc/dcgm-exporter"
+	move := strings.NewReplacer(inImage, dir, "/tmp/dcgm-exporter-debug", filepath.Join(dir, "dumps")).Replace
+	if err := os.CopyFS(dir, os.DirFS(root+"/etc")); err != nil {
+		t.Fatal(err)
+	}
+	cert, key := selfsigned.Pair(t)
+	for name, content := range map[string]string{"tls.crt": cert, "tls.key": key, "ca.crt": cert} {
+		folder.Write(t, filepath.Join(dir, "tls", name), content)
+	}
+	for path, content := range w.Files {
+		folder.Write(t, move(path), move(content))
+	}
+	for name, value := range w.Env {
+		env = append(env, name+"="+move(strings.ReplaceAll(value, "spec.nodeName", "node-1")))
+	}
+	for _, a := range w.Args {
+		args = append(args, move(a))
+	}
+	return args, env
+}
+
+// TestOddSettingsServe checks that contradictory or incomplete settings do not prevent the start. GPUs are served, and
+// the log has a warning. Package config tests settings that it corrects itself.
+func TestOddSettingsServe(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		args []string
+		want func(page) bool
+		says string
+	}{
+		"a ConfigMap without a cluster": {
+			args: []string{"-m", "monitoring:counters"},
+			says: "Cannot read the counters ConfigMap; using the counters file\" retries=false",
+		},
+		"a switch followed by its value": {
+			args: []string{"-n", "true"}, says: "Reading -n true as --no-hostname=true",
+			want: func(p page) bool { return p.By("DCGM_FI_DEV_GPU_TEMP", "hostname")[""] > 0 },
+		},
+		"pod labels without the node's name": {
+			args: []string{"-k", "--kubernetes-enable-pod-labels", "--kubernetes-enable-dra"},
+			says: "NODE_NAME is not set",
+			want: func(p page) bool {
+				missing := p.By("dcgm_exporter_kubernetes_api_success", "resource")
+				return len(missing) == 2 && missing["pods"] == 0 && missing["resourceslices"] == 0
+			},
+		},
+		"pprof on all addresses": {
+			args: []string{"--enable-pprof", "--address=:0"}, says: "/debug/pprof/ rejects every request",
+		},
+		"a GPU that does not exist": {args: []string{"-d", "g:0-7,99"}, says: "couldn't find requested GPU ID '99'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := simulate(t, "h100x8", nil, tt.args...)
+			r.sees("temperatures, and a series about what is missing", func(p page) bool {
+				return len(p.By("DCGM_FI_DEV_GPU_TEMP", "gpu")) == 8 && (tt.want == nil || tt.want(p))
+			})
+			if lines := strings.Split(r.log.String(), "\n"); !slices.ContainsFunc(lines, func(line string) bool {
+				return strings.Contains(line, "level=WARN") && strings.Contains(line, tt.says)
+			}) {
+				t.Errorf("log does not contain the warning %q", tt.says)
+			}
+			r.stops()
+		})
 	}
 }
