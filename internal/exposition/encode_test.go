@@ -203,6 +203,28 @@ func TestLabelTypedCounters(t *testing.T) {
 		`M{cpucore="72",cpu="1",Z="node"} 1`,
 		`M{connectx="2",pci_bus_id="00000000:A0:00.0",Z="node"} 1`,
 	)
+
+	// Machine-wide values that are read for any GPU, such as the driver version, also appear on switches, links, CPUs
+	// and cores, as in NVIDIA's exporter. Values of the GPU itself do not.
+	machine := column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{rowGPU1: gpu.Text("570")})
+	machine.Counter.OfMachine = true
+	m, one := map[int]gpu.Value{}, gpu.Int(1)
+	for _, row := range []int{rowSwitch, rowLink, rowSwitchLink, rowCPU, rowCore} {
+		m[row] = one
+	}
+	page = exposition.NewEncoder(exposition.Options{}).Encode(&gpu.Snapshot{Topology: world(), Columns: []gpu.Column{
+		column("M", gpu.MetricGauge, m),
+		machine,
+		column("DCGM_FI_DEV_SERIAL", gpu.MetricLabel, map[int]gpu.Value{rowGPU0: one, rowGPU1: gpu.Int(2)}),
+	}})
+	const driver = `DCGM_FI_DRIVER_VERSION="570"} 1`
+	checkSamples(t, "machine", page,
+		`M{nvswitch="nvswitch3",`+driver,
+		`M{`+labelsLink+`,`+driver,
+		`M{nvlink="4",nvswitch="nvswitch3",`+driver,
+		`M{cpu="1",cpu_serial="0x1234",`+driver,
+		`M{cpucore="72",cpu="1",`+driver,
+	)
 }
 
 func TestOwnerLabels(t *testing.T) {
@@ -217,26 +239,18 @@ func TestOwnerLabels(t *testing.T) {
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1},
 	})
 	const own = `M{gpu="0",device="nvidia0",modelName="T4",_1st="d",_name__="u",app_kubernetes_io_name="x",`
-	tests := map[bool][]string{
-		false: {
-			own + `container="main",namespace="team-a",pod="train-0"} 1`,
-			`M{nvswitch="nvswitch0"} 1`,
-			`M{gpu="1",device="nvidia0"} 1`,
-		},
-		true: {
-			own + `container_name="main",pod_name="train-0",pod_namespace="team-a"} 1`,
-			`M{nvswitch="nvswitch0"} 1`,
-			`M{gpu="1",device="nvidia0"} 1`,
-		},
-	}
-	for old, want := range tests {
+	for old, want := range map[bool]string{
+		false: own + `container="main",namespace="team-a",pod="train-0"} 1`,
+		true:  own + `container_name="main",pod_name="train-0",pod_namespace="team-a"} 1`,
+	} {
 		registry := prometheus.NewRegistry()
 		e := exposition.NewEncoder(exposition.Options{OldNamespace: old, Registerer: registry})
 		p := e.Encode(&gpu.Snapshot{
 			Topology: topology, Owners: owners,
 			Columns: []gpu.Column{column("M", gpu.MetricGauge, everywhere(gpu.Int(1)))},
 		})
-		checkSamples(t, fmt.Sprintf("old namespace %v", old), p, want...)
+		checkSamples(t, fmt.Sprintf("old namespace %v", old), p, want, `M{nvswitch="nvswitch0"} 1`,
+			`M{gpu="1",device="nvidia0"} 1`)
 		if got := counted(t, registry, "dcgm_exporter_labels_dropped_total"); got != "2" {
 			t.Errorf("labels dropped = %s, want 2 (a second key and modelName)", got)
 		}
@@ -245,39 +259,34 @@ func TestOwnerLabels(t *testing.T) {
 
 // Integers stay integers, and floats have their shortest form. Values that are not numbers have no sample.
 func TestValues(t *testing.T) {
-	tests := []struct {
-		value gpu.Value
-		want  string // "" for no sample
-	}{
-		{gpu.Value{}, ""},
-		{gpu.Text("on"), ""},
-		{gpu.Int(0), "0"},
-		{gpu.Int(math.MaxInt64), "9223372036854775807"},
-		{gpu.Int(math.MinInt64), "-9223372036854775808"},
-		{gpu.Float(100.5), "100.5"},
-		{gpu.Float(0.1), "0.1"},
-		{gpu.Float(1e-7), "1e-07"},
-		{gpu.Float(42), "42"},
-		{gpu.Float(-3), "-3"},
-		{gpu.Float(999_999), "999999"},
-		{gpu.Float(1e6), "1e+06"},
-		{gpu.Float(1 << 62), "4.611686018427388e+18"},
-		{gpu.Float(math.MaxFloat64), "1.7976931348623157e+308"},
-		{gpu.Float(math.Copysign(0, -1)), "-0"},
-		{gpu.Float(math.Inf(1)), "+Inf"},
-		{gpu.Float(math.Inf(-1)), "-Inf"},
-	}
-	for _, tt := range tests {
+	for value, want := range map[gpu.Value]string{ // "" for no sample
+		{}: "", gpu.Text("on"): "",
+		gpu.Int(0):             "0",
+		gpu.Int(math.MaxInt64): "9223372036854775807",
+		gpu.Int(math.MinInt64): "-9223372036854775808",
+		gpu.Float(100.5):       "100.5",
+		gpu.Float(0.1):         "0.1",
+		gpu.Float(1e-7):        "1e-07",
+		gpu.Float(42):          "42",
+		gpu.Float(-3):          "-3",
+		gpu.Float(999_999):     "999999",
+		gpu.Float(1e6):         "1e+06",
+		gpu.Float(1 << 62):     "4.611686018427388e+18",
+
+		gpu.Float(math.MaxFloat64):      "1.7976931348623157e+308",
+		gpu.Float(math.Copysign(0, -1)): "-0",
+		gpu.Float(math.Inf(1)):          "+Inf",
+		gpu.Float(math.Inf(-1)):         "-Inf",
+	} {
 		page := encode(t, exposition.Options{}, &gpu.Snapshot{
 			Topology: world(),
-			Columns:  []gpu.Column{column("M", gpu.MetricUntyped, map[int]gpu.Value{rowNode: tt.value})},
+			Columns:  []gpu.Column{column("M", gpu.MetricUntyped, map[int]gpu.Value{rowNode: value})},
 		})
-		want := ""
-		if tt.want != "" {
-			want = "# HELP M Help of M.\n# TYPE M untyped\nM " + tt.want + "\n"
+		if want != "" {
+			want = "# HELP M Help of M.\n# TYPE M untyped\nM " + want + "\n"
 		}
 		if page != want {
-			t.Errorf("%v: page = %q, want %q", tt.value, page, want)
+			t.Errorf("%v: page = %q, want %q", value, page, want)
 		}
 	}
 }
@@ -513,33 +522,6 @@ func TestCopiesAndFormats(t *testing.T) {
 	}
 }
 
-// Machine-wide values that are read for any GPU, such as the driver version, also appear on switches, links, CPUs and
-// cores, as in NVIDIA's exporter. Values of the GPU itself do not.
-func TestMachineFieldsOnEveryEntity(t *testing.T) {
-	machine := column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{rowGPU1: gpu.Text("570")})
-	machine.Counter.OfMachine = true
-	m, one := map[int]gpu.Value{}, gpu.Int(1)
-	for _, row := range []int{rowSwitch, rowLink, rowSwitchLink, rowCPU, rowCore} {
-		m[row] = one
-	}
-	page := encode(t, exposition.Options{}, &gpu.Snapshot{Topology: world(), Columns: []gpu.Column{
-		column("M", gpu.MetricGauge, m),
-		machine,
-		column("DCGM_FI_DEV_SERIAL", gpu.MetricLabel, map[int]gpu.Value{rowGPU0: one, rowGPU1: gpu.Int(2)}),
-	}})
-	const driver = `DCGM_FI_DRIVER_VERSION="570"} 1`
-	want := []string{
-		`M{nvswitch="nvswitch3",` + driver,
-		`M{` + labelsLink + `,` + driver,
-		`M{nvlink="4",nvswitch="nvswitch3",` + driver,
-		`M{cpu="1",cpu_serial="0x1234",` + driver,
-		`M{cpucore="72",cpu="1",` + driver,
-	}
-	if diff := cmp.Diff(want, samples(page)); diff != "" {
-		t.Errorf("samples (-want +got):\n%s", diff)
-	}
-}
-
 // A series can have the owner at the time of an event, or none, instead of the current one.
 func TestSeriesWithOwnOwner(t *testing.T) {
 	xid, now, then := labelsOf("xid", "79"), labelsOf("pod", "now"), labelsOf("namespace", "a", "pod", "then")
@@ -552,18 +534,14 @@ func TestSeriesWithOwnOwner(t *testing.T) {
 			{Row: rowGPU0, Labels: xid, NoOwner: true, Owner: now, Value: gpu.Int(4)}, // duplicate of the first
 		}}},
 	}
-	old := strings.Replace(labels0, "UUID", "uuid", 1)
-	for isOld, want := range map[bool][]string{
-		false: {
-			`E{` + labels0 + `,pod="now",xid="79"} 1`, `E{` + labels0 + `,xid="79"} 2`,
-			`E{` + labels0 + `,namespace="a",pod="then",xid="79"} 3`,
-		},
-		true: {
-			`E{` + old + `,pod_name="now",xid="79"} 1`, `E{` + old + `,xid="79"} 2`,
-			`E{` + old + `,pod_namespace="a",pod_name="then",xid="79"} 3`,
-		},
-	} {
-		e := exposition.NewEncoder(exposition.Options{OldNamespace: isOld})
-		checkSamples(t, fmt.Sprintf("old names %t", isOld), e.Encode(s), want...)
+	want := []string{
+		`E{` + labels0 + `,pod="now",xid="79"} 1`, `E{` + labels0 + `,xid="79"} 2`,
+		`E{` + labels0 + `,namespace="a",pod="then",xid="79"} 3`,
 	}
+	checkSamples(t, "new names", exposition.NewEncoder(exposition.Options{}).Encode(s), want...)
+	oldNames := strings.NewReplacer("UUID", "uuid", "pod=", "pod_name=", "namespace=", "pod_namespace=")
+	for i := range want {
+		want[i] = oldNames.Replace(want[i])
+	}
+	checkSamples(t, "old names", exposition.NewEncoder(exposition.Options{OldNamespace: true}).Encode(s), want...)
 }

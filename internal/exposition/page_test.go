@@ -159,8 +159,11 @@ func TestExpiredPage(t *testing.T) {
 func crowded() *gpu.Snapshot {
 	own := gpu.Label{Name: "team", Value: "a"}
 	owners := &gpu.Owners{Labels: make([][]gpu.Label, 2), Copies: make([][][]gpu.Label, 2)}
+	var split []gpu.Series
 	for i := range 3 {
-		owners.Copies[0] = append(owners.Copies[0], []gpu.Label{{Name: "pod", Value: fmt.Sprint("p", i)}, own})
+		owner := append(labelsOf("pod", fmt.Sprint("p", i)), own)
+		owners.Copies[0] = append(owners.Copies[0], owner)
+		split = append(split, gpu.Series{Row: 0, NoOwner: true, Owner: owner, Value: gpu.Int(1)})
 	}
 	owners.Labels[1] = []gpu.Label{{Name: "pod", Value: "alone"}, own}
 	both := func(name string) gpu.Column {
@@ -175,11 +178,7 @@ func crowded() *gpu.Snapshot {
 		Topology: gpu.NewTopology(world().Devices[rowGPU0 : rowGPU1+1]), Owners: owners,
 		Columns: []gpu.Column{both("MORE"), both("BASIC"), both("MOST")},
 		Families: []gpu.Family{
-			{Name: "BASIC", Type: gpu.MetricGauge, OwnersOnly: true, Series: []gpu.Series{
-				{Row: 0, NoOwner: true, Owner: []gpu.Label{{Name: "pod", Value: "p1"}, own}, Value: gpu.Int(1)},
-				{Row: 0, NoOwner: true, Owner: []gpu.Label{{Name: "pod", Value: "p2"}, own}, Value: gpu.Int(1)},
-				{Row: 0, NoOwner: true, Owner: []gpu.Label{{Name: "pod", Value: "p3"}, own}, Value: gpu.Int(1)},
-			}},
+			{Name: "BASIC", Type: gpu.MetricGauge, OwnersOnly: true, Series: split},
 			of("share_a", gpu.AllRows), of("share_b", 1),
 		},
 		Health: gpu.Health{Entities: make([]gpu.EntityHealth, 2)},
