@@ -45,7 +45,8 @@ func TestPodsOfOneNode(t *testing.T) {
 	s := newServer(t)
 	s.put(podsPath, pod("a", "1", "Running", map[string]any{"team": "ml"}), pod("b", "2", "Succeeded", nil))
 	c, outcomes := s.client()
-	pods := c.Pods(t.Context(), "node-1")
+	ctx, cancel := context.WithCancel(t.Context())
+	pods := c.Pods(ctx, "node-1")
 	until(t, "pod a", func() bool { _, ok := pods.Get("ml", "a"); return ok })
 	want(t, "selector", s.selector("list", podsPath), "spec.nodeName=node-1")
 	a, _ := pods.Get("ml", "a")
@@ -73,6 +74,12 @@ func TestPodsOfOneNode(t *testing.T) {
 	}
 	if err, ok := outcomes.of("pods"); !ok || err != nil {
 		t.Errorf("reported outcome = %v (reported: %v), want success", err, ok)
+	}
+
+	cancel()
+	until(t, "the end of the watch", func() bool { return !s.watched(podsPath) })
+	if b, ok := pods.Get("ml", "b"); !ok || b.UID != "2" {
+		t.Errorf("after the context ended: pod ml/b = %v, found = %v; want UID 2", b, ok)
 	}
 }
 
@@ -216,10 +223,7 @@ func TestSlicesOfOneNode(t *testing.T) {
 			c, _ := s.client()
 			slices := c.Slices(t.Context(), "node-1")
 			get := func(name string) kube.Device {
-				d, ok := slices.Get("gpu.nvidia.com", "node-1", name)
-				if !ok {
-					return kube.Device{}
-				}
+				d, _ := slices.Get("gpu.nvidia.com", "node-1", name)
 				return d
 			}
 			until(t, "a slice", func() bool { return get("gpu-0").UUID != "" })
@@ -277,10 +281,8 @@ func TestRecordedSlice(t *testing.T) {
 }
 
 func configMap(data map[string]any) map[string]any {
-	return map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{"namespace": "monitoring", "name": "counters"}, "data": data,
-	}
+	metadata := map[string]any{"namespace": "monitoring", "name": "counters"}
+	return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 }
 
 func TestConfigMap(t *testing.T) {
@@ -341,20 +343,6 @@ func TestNoCluster(t *testing.T) {
 	}
 }
 
-func TestWatchesEndWithTheirContext(t *testing.T) {
-	s := newServer(t)
-	s.put(podsPath, pod("a", "1", "Running", nil))
-	c, _ := s.client()
-	ctx, cancel := context.WithCancel(t.Context())
-	pods := c.Pods(ctx, "node-1")
-	until(t, "the watch", func() bool { return s.watched(podsPath) })
-	cancel()
-	until(t, "the end of the watch", func() bool { return !s.watched(podsPath) })
-	if a, ok := pods.Get("ml", "a"); !ok || a.UID != "1" {
-		t.Errorf("after the context ended: pod ml/a = %v, found = %v; want UID 1", a, ok)
-	}
-}
-
 const claimsPath = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims"
 
 func resourceClaim(name string, results ...any) map[string]any {
@@ -378,17 +366,25 @@ func get(c *kube.Claims, claim, device, share string) podmapper.Claimed {
 	return c.Get("ml", claim, "gpu.nvidia.com", "node-1", device, share)
 }
 
-// A claim's status says which devices it holds with admin access. Unknown claims are read in the background. The
-// revision changes once they are read.
-func TestClaimsWithAdminAccess(t *testing.T) {
+// A claim's status says which devices it holds with admin access, and how much of a device's capacity each share
+// consumes, in any format of a quantity. Unknown claims are read in the background. The revision changes once they are
+// read.
+func TestClaims(t *testing.T) {
 	s := newServer(t)
+	share := func(id string, consumed map[string]any) map[string]any {
+		r := result("gpu-0", nil)
+		r["shareID"], r["consumedCapacity"] = id, consumed
+		return r
+	}
 	s.put(claimsPath,
 		resourceClaim("monitor", result("gpu-0", true), result("gpu-1", true)),
 		resourceClaim("mixed", result("gpu-0", true), result("gpu-1", false), result("gpu-2", nil)),
-		resourceClaim("odd", "x", result("gpu-0", "yes")))
+		resourceClaim("odd", "x", result("gpu-0", "yes")),
+		resourceClaim("shares", share("a", map[string]any{"memory": "20Gi", "gpu.nvidia.com/shares": 1}),
+			share("b", map[string]any{"memory": "60Gi", "odd": "x"})))
 	c, outcomes := s.client()
 	claims := c.Claims(t.Context())
-	for _, claim := range []string{"monitor", "odd", "absent", "mixed"} {
+	for _, claim := range []string{"monitor", "odd", "absent", "mixed", "shares"} {
 		want(t, claim+" before it is read", get(claims, claim, "gpu-0", ""), podmapper.Claimed{})
 	}
 	claims.Wait(t.Context())
@@ -408,30 +404,13 @@ func TestClaimsWithAdminAccess(t *testing.T) {
 		claims.Get("other", "monitor", "gpu.nvidia.com", "node-1", "gpu-0", "").Admin {
 		t.Error("device of another pool, or claim of another namespace, has admin access, want none")
 	}
-	until(t, "the API server's outcome", func() bool { _, ok := outcomes.of("resourceclaims"); return ok })
-}
-
-// A claim's status says how much of a device's capacity each share consumes, in any format of a quantity.
-func TestClaimsOfShares(t *testing.T) {
-	s := newServer(t)
-	share := func(id string, consumed map[string]any) map[string]any {
-		r := result("gpu-0", nil)
-		r["shareID"], r["consumedCapacity"] = id, consumed
-		return r
-	}
-	s.put(claimsPath, resourceClaim("shares",
-		share("a", map[string]any{"memory": "20Gi", "gpu.nvidia.com/shares": 1}),
-		share("b", map[string]any{"memory": "60Gi", "odd": "x"})))
-	c, _ := s.client()
-	claims := c.Claims(t.Context())
-	get(claims, "shares", "gpu-0", "a")
-	claims.Wait(t.Context())
 	for id, consumed := range map[string]map[string]float64{
 		"a": {"memory": 20 << 30, "shares": 1}, "b": {"memory": 60 << 30, "odd": 0},
 	} {
 		want(t, id, get(claims, "shares", "gpu-0", id), podmapper.Claimed{Read: true, Consumed: consumed})
 	}
 	want(t, "another share", get(claims, "shares", "gpu-0", "c"), podmapper.Claimed{})
+	until(t, "the API server's outcome", func() bool { _, ok := outcomes.of("resourceclaims"); return ok })
 }
 
 // If the API server forbids reading claims, the error is reported, and Get returns it too.
