@@ -103,12 +103,6 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-func TestNoHealthWatches(t *testing.T) {
-	plan := planOf()
-	plan.Health = onGPU
-	start(t, plan, "gpus 2").want("health", "all health fault:not_supported")
-}
-
 // DCGM's NVLink bandwidth is a rate: KiB per second divided by 1,000.
 func TestLinkRate(t *testing.T) {
 	at := func(second int, rx, tx uint64) []string {
@@ -160,19 +154,5 @@ func TestCountersByLink(t *testing.T) {
 	r.play("gpus 1", "gpu 0 lost")
 	if err := r.Read(t.Context(), gpu.ReadRequest{}, &gpu.Batch{}); err == nil {
 		t.Error("Read after the only GPU was lost succeeded, want an error")
-	}
-}
-
-// If no GPU has a field, there is a single fault and no row.
-func TestFieldsOfLinksAndSwitches(t *testing.T) {
-	plan := planOf(1508, 780, 858)
-	r := start(t, plan, "gpus 2", "gpu 0 set nvlinks 2")
-	var want []string
-	for _, f := range plan.Fields {
-		want = append(want, "all "+f.Name[len("DCGM_FI_DEV_"):]+" fault:not_supported")
-	}
-	r.want("fields without a GPU", want...)
-	if n := len(r.Topology().Devices); n != 2 {
-		t.Errorf("rows = %d, want 2", n)
 	}
 }

@@ -141,10 +141,21 @@ func TestDCGMSemantics(t *testing.T) {
 	}
 }
 
-func TestUnitMismatchIsDeclined(t *testing.T) {
-	plan := planOf(100)
-	plan.Fields[0].Unit = "hertz"
-	start(t, plan, "gpus 1").want("another unit", "GPU 0 SM_CLOCK fault:not_supported")
+// A field that no GPU has, or that has another unit, has a fault and no row. NVML has no health watches.
+func TestDeclinedParts(t *testing.T) {
+	plan := planOf(1508, 780, 858, 100)
+	plan.Fields[3].Unit, plan.Health = "hertz", onGPU
+	r := start(t, plan, "gpus 2", "gpu 0 set nvlinks 2")
+	want := []string{
+		"all health fault:not_supported", "GPU 0 SM_CLOCK fault:not_supported", "GPU 1 SM_CLOCK fault:not_supported",
+	}
+	for _, f := range plan.Fields[:3] {
+		want = append(want, "all "+f.Name[len("DCGM_FI_DEV_"):]+" fault:not_supported")
+	}
+	r.want("fields without a GPU", want...)
+	if n := len(r.Topology().Devices); n != 2 {
+		t.Errorf("rows = %d, want 2", n)
+	}
 }
 
 func TestTopology(t *testing.T) {
@@ -260,16 +271,6 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-func TestLostAndBack(t *testing.T) {
-	r := start(t, planOf(100), "gpus 2", "gpu 1 lost")
-	r.want("GPU lost from the start", "GPU 0 SM_CLOCK 1980", "GPU 1 fault:lost")
-	r.play("gpus 2")
-	r.read()
-	if !errors.Is(r.Err(), gpu.ErrTopology) {
-		t.Errorf("Err() = %v after the GPU returned, want gpu.ErrTopology", r.Err())
-	}
-}
-
 func TestLostGPUServesOnlyXIDs(t *testing.T) {
 	r := start(t, planOf(230, 53, 250), cut...)
 	r.read()
@@ -343,21 +344,27 @@ func TestUnsupportedIsQueriedRarely(t *testing.T) {
 }
 
 func TestTopologyChanges(t *testing.T) {
-	for name, next := range map[string][]string{
-		"one more GPU":                     append(slices.Clone(cut[1:]), "gpus 4"),
-		"one instance less":                {"gpus 3", cut[1]},
-		"an instance with another ID":      {"gpus 3", cut[2], cut[3], "gpu 1 instance 10 0 1g.10gb 9984"},
-		"the same IDs with another device": append(slices.Clone(cut), "gpu 1 set mig-uuid MIG-other"),
-		"MIG off":                          {"gpus 3"},
-		"MIG on for another GPU":           append(slices.Clone(cut), "gpu 0 mig"),
+	with := func(line string) []string { return append(slices.Clone(cut), line) }
+	for name, tt := range map[string]struct{ from, to []string }{
+		"one more GPU":                     {cut, append(slices.Clone(cut[1:]), "gpus 4")},
+		"one instance less":                {cut, []string{"gpus 3", cut[1]}},
+		"an instance with another ID":      {cut, []string{"gpus 3", cut[2], cut[3], "gpu 1 instance 10 0 1g.10gb 9984"}},
+		"the same IDs with another device": {cut, with("gpu 1 set mig-uuid MIG-other")},
+		"MIG off":                          {cut, []string{"gpus 3"}},
+		"MIG on for another GPU":           {cut, with("gpu 0 mig")},
+		"a lost GPU is back":               {[]string{"gpus 3", "gpu 1 lost"}, []string{"gpus 3"}},
+		"MIG mode could not be read":       {with("fail nvmlDeviceGetMigMode 999"), cut},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, planOf(250), cut...)
-			r.read()
+			r := start(t, planOf(250), tt.from...)
+			before := r.read()
+			if lost := before["GPU 1"] == "fault:lost"; lost != slices.Contains(tt.from, "gpu 1 lost") {
+				t.Errorf("results before the change = %v, want a fault of GPU 1 only if it is lost", before)
+			}
 			if r.Err() != nil {
 				t.Fatalf("Err() = %v before the change, want nil", r.Err())
 			}
-			r.play(next...)
+			r.play(tt.to...)
 			got := r.read()
 			if !errors.Is(r.Err(), gpu.ErrTopology) {
 				t.Errorf("Err() = %v, want gpu.ErrTopology", r.Err())
@@ -516,20 +523,6 @@ func TestTransientErrorAtStart(t *testing.T) {
 	}
 }
 
-// If the MIG mode could not be read when the session opened, it is read again.
-func TestLateMIGMode(t *testing.T) {
-	r := start(t, planOf(155), slices.Concat(cut, []string{"fail nvmlDeviceGetMigMode 999"})...)
-	r.read()
-	if r.Err() != nil {
-		t.Fatalf("session ended: %v", r.Err())
-	}
-	r.play(cut...)
-	r.read()
-	if !errors.Is(r.Err(), gpu.ErrTopology) {
-		t.Errorf("Err = %v, want %v", r.Err(), gpu.ErrTopology)
-	}
-}
-
 // A field for which Reads returns false never has a value. Of the other fields, the H100 of the test library has most.
 func TestReads(t *testing.T) {
 	plan := planOf(allFields()...)
@@ -555,10 +548,6 @@ func TestReads(t *testing.T) {
 		t.Errorf("fields with values = %d, want at least 110; fields with Reads = true: %d of %d, want %[1]d to 500",
 			shown, said, len(plan.Fields))
 	}
-}
-
-// NVML has peers and placement, but no health watches.
-func TestReadsWithoutFields(t *testing.T) {
 	if !nvml.Reads(&gpu.Plan{Peers: true, Placement: true}) || nvml.Reads(&gpu.Plan{Health: onGPU}) {
 		t.Error("Reads: want true for peers and placement, and false for health watches")
 	}

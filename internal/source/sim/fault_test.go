@@ -31,6 +31,16 @@ func faults(t *testing.T, node string, plan *gpu.Plan, yaml string) *rig {
 	return play(t, sim.Options{Node: node, Seed: 1, Scenario: simulated.Scenario(t, yaml)}, plan)
 }
 
+// newSource returns a source of a node with a scenario, on the real clock.
+func newSource(t *testing.T, node, yaml string) *sim.Source {
+	t.Helper()
+	src, err := sim.New(sim.Options{Node: node, Scenario: simulated.Scenario(t, yaml)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src
+}
+
 // reopen checks that the next Read ends the session with an error, and opens another.
 func (r *rig) reopen(want error) {
 	r.Helper()
@@ -137,11 +147,7 @@ func TestHang(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				scenario := simulated.Scenario(t, `faults: [`+test.fault+`]`)
-				src, err := sim.New(sim.Options{Node: "single", Scenario: scenario})
-				if err != nil {
-					t.Fatal(err)
-				}
+				src := newSource(t, "single", `faults: [`+test.fault+`]`)
 				s, err := src.Open(t.Context(), simulated.Plan(gpuTemp))
 				if err != nil {
 					t.Fatal(err)
@@ -179,11 +185,7 @@ func TestHang(t *testing.T) {
 
 func TestHangingOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		scenario := simulated.Scenario(t, `faults: [{fault: hang, call: open, for: 5s}]`)
-		src, err := sim.New(sim.Options{Scenario: scenario})
-		if err != nil {
-			t.Fatal(err)
-		}
+		src := newSource(t, "single", `faults: [{fault: hang, call: open, for: 5s}]`)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := src.Open(ctx, simulated.Plan(gpuTemp)); !errors.Is(err, gpu.ErrTimeout) {
@@ -489,15 +491,12 @@ faults:
 // pods.
 func TestKernelLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, err := sim.New(sim.Options{Node: "demo", Scenario: simulated.Scenario(t, `
+		src := newSource(t, "demo", `
 faults:
   - {fault: xid, at: 20s, devices: ["0", "5"], xids: [62, 45], apart: 1s}
   - {fault: xid, at: 25s, devices: ["0"], xids: [31], reported-by: [engine]}
   - {fault: xid, at: 30s, devices: ["6"], xids: [79], reported-by: [kernel]}
-  - {fault: xid, at: 0s, devices: ["0"], xids: [13]}`)})
-		if err != nil {
-			t.Fatal(err)
-		}
+  - {fault: xid, at: 0s, devices: ["0"], xids: [13]}`)
 		begin := time.Now()
 		var log strings.Builder
 		reader := kernellog.New(kernellog.Options{
@@ -546,14 +545,10 @@ faults:
 
 // SXIDs of a switch and of its links are read like those of real switches.
 func TestKernelLogOfSwitches(t *testing.T) {
-	src, err := sim.New(sim.Options{Node: "everything", Scenario: simulated.Scenario(t, `
+	l := newSource(t, "everything", `
 faults:
   - {fault: sxid, devices: ["nvswitch 0"], xids: [11004], result: warn}
-  - {fault: sxid, devices: ["nvswitch 1/3"], xids: [20034]}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := src.KernelLog()
+  - {fault: sxid, devices: ["nvswitch 1/3"], xids: [20034]}`).KernelLog()
 	defer l.Close()
 	var got []gpu.XID
 	for range 3 { // the first line is the driver's own
@@ -578,12 +573,7 @@ faults:
 
 // The log behaves like /dev/kmsg.
 func TestKernelLogBehavesLikeDevice(t *testing.T) {
-	scenario := simulated.Scenario(t, `faults: [{fault: xid, devices: ["0"], xids: [31]}]`)
-	src, err := sim.New(sim.Options{Node: "t4", Scenario: scenario})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := src.KernelLog()
+	l := newSource(t, "t4", `faults: [{fault: xid, devices: ["0"], xids: [31]}]`).KernelLog()
 	read := func() string {
 		b := make([]byte, 1000)
 		n, err := l.Read(b)

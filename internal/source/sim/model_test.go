@@ -392,10 +392,7 @@ func TestClockReasonsHaveTrails(t *testing.T) {
 // Sessions overlap: a reload opens the new session before it closes the old one. Attributors and Stats run at the same
 // time as reads.
 func TestSessionsOverlap(t *testing.T) {
-	src, err := sim.New(sim.Options{Node: "demo", Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := newSource(t, "demo", "faults: []")
 	plan := simulated.Plan(gpuTemp, fbUsed, energy, clockReasons)
 	var wg sync.WaitGroup
 	for range 4 {
