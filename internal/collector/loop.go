@@ -1,8 +1,8 @@
 // Package collector runs the collection cycle and owns the driver.
 //
 // Its Loop opens a Session of a Source and reads it on every tick, while the Attributors find the owners of the GPUs.
-// It has a snapshot.Builder make a gpu.Snapshot of both, and publishes it. After a reload, a hotplug, a MIG repartition or the loss of an
-// engine, it closes the Session and opens another.
+// It has a snapshot.Builder make a gpu.Snapshot of both, and publishes it. After a reload, a hotplug, a MIG repartition
+// or the loss of an engine, it closes the Session and opens another.
 //
 // The Loop calls the driver from one goroutine at a time. It does not render pages or serve requests.
 package collector
@@ -277,7 +277,7 @@ func (l *Loop) cycle(ctx context.Context) error {
 		return err
 	}
 	if over := l.session.Err(); over != nil {
-		l.build(nil, true) // count the last events of a lost GPU
+		l.countEvents() // count the last events of a lost GPU
 		return over
 	}
 	if took := time.Since(l.start); took < l.opt.readTimeout() {
@@ -290,7 +290,7 @@ func (l *Loop) cycle(ctx context.Context) error {
 		l.publishBatch(ctx)
 		return nil
 	}
-	l.build(nil, true)
+	l.countEvents()
 	if errors.Is(err, gpu.ErrLost) {
 		return err
 	}
@@ -305,18 +305,24 @@ func (l *Loop) read(ctx context.Context, s Session, request *gpu.ReadRequest) er
 	return l.call(ctx, func(ctx context.Context) error { return s.Read(ctx, *request, &l.batch) })
 }
 
-// build builds a snapshot of the batch. If it is final, only its events are counted.
-func (l *Loop) build(owners *gpu.Owners, final bool) *gpu.Snapshot {
-	return l.builder.Build(snapshot.Reading{
-		Batch: &l.batch, Owners: owners, Final: final,
-		Begin: l.readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started),
-	})
+// reading returns the batch as input of the builder. The values are as of now, however long the owners take.
+func (l *Loop) reading() snapshot.Reading {
+	return snapshot.Reading{Batch: &l.batch, Begin: l.readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started)}
+}
+
+// countEvents counts the events of the batch without serving its samples.
+func (l *Loop) countEvents() {
+	r := l.reading()
+	r.Final = true
+	l.builder.Build(r)
 }
 
 // publishBatch publishes a snapshot of the batch with its owners. A panic fails only this cycle.
 func (l *Loop) publishBatch(ctx context.Context) {
 	err := recovered(func() error {
-		snap := l.build(l.currentOwners(ctx, l.session.Topology()), false)
+		r := l.reading()
+		r.Owners = l.currentOwners(ctx, l.session.Topology())
+		snap := l.builder.Build(r)
 		l.request.Contradicted = l.builder.Contradicted
 		l.reportValues(noValues(snap, l.opt.Plan))
 		l.logDevices(snap)
@@ -437,7 +443,7 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	if errors.Is(err, gpu.ErrWedged) {
 		return err
 	}
-	l.build(nil, true)
+	l.countEvents()
 	return nil
 }
 
