@@ -153,26 +153,25 @@ func checkUnit(t *testing.T, e Entry, name string) {
 }
 
 func TestLevels(t *testing.T) {
-	for name, want := range map[string]gpu.Kinds{
-		"DCGM_FI_DEV_GPU_TEMP": gpu.KindsOf(gpu.KindGPU), "DCGM_FI_DEV_XID_ERRORS": gpu.KindsOf(gpu.KindGPU),
-		"DCGM_FI_DEV_GPU_UTIL":                     gpu.KindsOf(gpu.KindGPU),
-		"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL":       gpu.KindsOf(gpu.KindGPU),
-		"DCGM_FI_PROF_PCIE_TX_BYTES":               gpu.KindsOf(gpu.KindGPU),
-		"DCGM_FI_DEV_FB_USED":                      gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance),
-		"DCGM_FI_PROF_GR_ENGINE_ACTIVE":            gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance),
-		"DCGM_FI_DEV_CUDA_VISIBLE_DEVICES_STR":     gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance),
-		"DCGM_FI_DRIVER_VERSION":                   gpu.KindsOf(gpu.KindNode),
-		"DCGM_FI_DEV_NVLINK_GET_STATE":             gpu.KindsOf(gpu.KindNVLink),
-		"DCGM_FI_DEV_NVSWITCH_LINK_FLIT_ERRORS":    gpu.KindsOf(gpu.KindNVLink),
-		"DCGM_FI_DEV_NVSWITCH_TEMPERATURE_CURRENT": gpu.KindsOf(gpu.KindNVSwitch),
-		"DCGM_FI_DEV_CPU_UTIL_TOTAL":               gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore),
-		"DCGM_FI_DEV_CPU_TEMP_CURRENT":             gpu.KindsOf(gpu.KindCPU),
-		"DCGM_FI_DEV_CPU_CLOCK_CURRENT":            gpu.KindsOf(gpu.KindCPUCore), "DCGM_FI_DEV_VGPU_VM_ID": 0,
-		"DCGM_FI_DEV_CONNECTX_HEALTH": gpu.KindsOf(gpu.KindConnectX),
+	for want, names := range map[gpu.Kinds]string{
+		gpu.KindsOf(gpu.KindGPU): "DCGM_FI_DEV_GPU_TEMP DCGM_FI_DEV_XID_ERRORS DCGM_FI_DEV_GPU_UTIL " +
+			"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL DCGM_FI_PROF_PCIE_TX_BYTES",
+		gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance): "DCGM_FI_DEV_FB_USED DCGM_FI_PROF_GR_ENGINE_ACTIVE " +
+			"DCGM_FI_DEV_CUDA_VISIBLE_DEVICES_STR",
+		gpu.KindsOf(gpu.KindNode):                 "DCGM_FI_DRIVER_VERSION",
+		gpu.KindsOf(gpu.KindNVLink):               "DCGM_FI_DEV_NVLINK_GET_STATE DCGM_FI_DEV_NVSWITCH_LINK_FLIT_ERRORS",
+		gpu.KindsOf(gpu.KindNVSwitch):             "DCGM_FI_DEV_NVSWITCH_TEMPERATURE_CURRENT",
+		gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore): "DCGM_FI_DEV_CPU_UTIL_TOTAL",
+		gpu.KindsOf(gpu.KindCPU):                  "DCGM_FI_DEV_CPU_TEMP_CURRENT",
+		gpu.KindsOf(gpu.KindCPUCore):              "DCGM_FI_DEV_CPU_CLOCK_CURRENT",
+		gpu.KindsOf(gpu.KindConnectX):             "DCGM_FI_DEV_CONNECTX_HEALTH",
+		0:                                         "DCGM_FI_DEV_VGPU_VM_ID",
 	} {
-		named, ok := Lookup(name)
-		if !ok || named.Entry.Levels != want {
-			t.Errorf("%s: levels = %v, want %v", name, named.Entry.Levels.List(), want.List())
+		for name := range strings.FieldsSeq(names) {
+			named, ok := Lookup(name)
+			if !ok || named.Entry.Levels != want {
+				t.Errorf("%s: levels = %v, want %v", name, named.Entry.Levels.List(), want.List())
+			}
 		}
 	}
 }

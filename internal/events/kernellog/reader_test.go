@@ -81,10 +81,18 @@ type rig struct {
 	start  time.Time
 }
 
-// run runs a Reader of devices, which are opened one after the other. A nil device cannot be opened.
-func run(t *testing.T, o kernellog.Options, devices ...*device) *rig {
+// run runs a Reader of devices, which are opened one after the other. A nil device cannot be opened. Process 7 cannot be
+// looked up.
+func run(t *testing.T, devices ...*device) *rig {
 	r := &rig{t: t, reg: prometheus.NewRegistry(), start: time.Now()}
-	o.Path, o.Registerer = "/dev/kmsg", r.reg
+	o := kernellog.Options{Path: "/dev/kmsg", Registerer: r.reg}
+	o.PodOf = func(pid uint32) ([]string, error) {
+		pods := []string{fmt.Sprint("pod of ", pid), "inner"}
+		if pid == 7 {
+			return pods, errors.New("another namespace")
+		}
+		return pods, nil
+	}
 	o.Log = slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o.Open = func() (kernellog.Device, error) {
 		next := devices[0]
@@ -111,7 +119,7 @@ func follow(t *testing.T, r *kernellog.Reader) (stop func()) {
 }
 
 // expect checks the new XIDs, given as "code@time since the start". XIDs from before the start have the prefix "past",
-// and the details of an SXID precede its code.
+// and the details of an SXID precede its code. The pods of its process follow.
 func (r *rig) expect(want ...string) {
 	r.t.Helper()
 	synctest.Wait()
@@ -121,7 +129,8 @@ func (r *rig) expect(want ...string) {
 		if x.OnSwitch {
 			word += fmt.Sprint("switch ", x.Switch, " link ", x.Detail.Link, " ", x.Detail.Severity, " ")
 		}
-		got = append(got, fmt.Sprintf("%s%d@%v", word, x.Code, time.Unix(0, x.Time).Sub(r.start)))
+		word += fmt.Sprintf("%d@%v", x.Code, time.Unix(0, x.Time).Sub(r.start))
+		got = append(got, strings.Join(append([]string{word}, x.PodUIDs...), ", "))
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -143,7 +152,8 @@ func (r *rig) counts(want ...string) {
 const lostRecords, lostXIDs = `lost_total{what="records"} `, `lost_total{what="xids"} `
 
 // Existing lines are reported as past, only the latest of each code, with the time of the log's clock. New
-// lines are reported once each, with the time at which they were read. Lines that the kernel did not write are ignored.
+// lines are reported once each, with the time at which they were read. The process is looked up then, because it may end
+// soon. Lines that the kernel did not write are ignored.
 func TestLinesAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fromUser := []byte("12,7,5,-;NVRM: Xid (PCI:0000:1b:00): 48, from user space")
@@ -153,7 +163,7 @@ func TestLinesAreReportedOnce(t *testing.T) {
 		}
 		d := newDevice(linkError(1, 10e6), linkError(2, 11e6), record(3, time.Second, 31), nil,
 			record(5, 10*time.Minute, 31), record(6, time.Hour-time.Second, 13), fromUser, record(8, time.Hour+time.Minute, 62))
-		r := run(t, kernellog.Options{}, d)
+		r := run(t, d)
 		r.expect("past 13@-1s", "past 145@-59m49s", "past 31@-50m0s", "past 62@0s")
 		time.Sleep(20 * time.Second)
 		d.live <- record(11, time.Hour+13*time.Second, 79)
@@ -165,7 +175,9 @@ func TestLinesAreReportedOnce(t *testing.T) {
 		d.live <- []byte("4,13,5,-;another driver\n TEXT=NVRM: Xid (PCI:0000:1b:00): 79, in a field")
 		d.live <- []byte("garbage")
 		d.live <- record(14, time.Hour, 48)
-		r.expect("48@20s")
+		d.live <- []byte("4,15,0,-;NVRM: Xid (PCI:0000:1b:00): 43, pid=8")
+		d.live <- []byte("4,16,0,-;NVRM: Xid (PCI:0000:1b:00): 44, pid='<unknown>'")
+		r.expect("43@20s, pod of 8, inner", "44@20s", "48@20s")
 	})
 }
 
@@ -175,13 +187,13 @@ func TestLinesThatAreNotUnderstood(t *testing.T) {
 	var lines [][]byte
 	for i, text := range []string{
 		"NVRM: Xid: 31", "NVRM: Xid (PCI:0000:1b:00): garbled",
-		"NVRM: Xid (PCI:0000:1b:00): 145, pid=9, name=trainer, of a later driver",
+		"NVRM: Xid (PCI:0000:1b:00): 145, pid=7, name=trainer, of a later driver",
 		"NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x0 (None) to 0x9 (Something new)",
 		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal",
 		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)",
 		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00",
 		"nvidia-nvswitch3: using MSI", "NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.",
-		"NVRM: Xid (PCI:0000:1b:00): 79, pid=9, name=x, an XID that never has details",
+		"NVRM: Xid (PCI:0000:1b:00): 79, pid=7, name=x, an XID that never has details",
 	} {
 		lines = append(lines, fmt.Appendf(nil, "4,%d,0,-;%s", 3+i, text))
 	}
@@ -195,7 +207,7 @@ func TestLinesThatAreNotUnderstood(t *testing.T) {
 						"past 145@-1h0m0s", "past 154@-1h0m0s", "past 79@-1h0m0s", "past " + sxid + "-1h0m0s",
 					}
 				}
-				r := run(t, kernellog.Options{}, d, newDevice(lines...))
+				r := run(t, d, newDevice(lines...))
 				for _, line := range lines {
 					if !past {
 						d.live <- line
@@ -221,7 +233,7 @@ func TestLinesThatAreNotUnderstood(t *testing.T) {
 func TestLossesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDevice()
-		r := run(t, kernellog.Options{}, d)
+		r := run(t, d)
 		d.live <- record(4, time.Minute, 31)
 		d.live <- nil
 		d.live <- record(13, time.Minute, 0)
@@ -238,36 +250,12 @@ func TestLossesAreCounted(t *testing.T) {
 	})
 }
 
-// The process of an XID is looked up as soon as its line is read, because it may end soon.
-func TestProcessesAreLookedUpAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDevice()
-		r := run(t, kernellog.Options{PodOf: func(pid uint32) ([]string, error) {
-			if pid == 8 {
-				return []string{"not to be used"}, errors.New("another namespace")
-			}
-			return []string{fmt.Sprint("pod of ", pid), "inner"}, nil
-		}}, d)
-		for i, process := range []string{"pid=7", "pid=8", "pid='<unknown>'"} {
-			d.live <- fmt.Appendf(nil, "4,%d,0,-;NVRM: Xid (PCI:0000:1b:00): %d, %s", 3+i, 43+i, process)
-		}
-		synctest.Wait()
-		got := map[int64][]string{}
-		for _, x := range r.reader.Drain(nil) {
-			got[x.Code] = x.PodUIDs
-		}
-		if diff := cmp.Diff(map[int64][]string{43: {"pod of 7", "inner"}, 44: nil, 45: nil}, got); diff != "" {
-			t.Errorf("(-want +got)\n%s", diff)
-		}
-	})
-}
-
 // One line is logged each time the kernel log becomes readable or unreadable. Reading resumes after the last record
 // that was read.
 func TestLogComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := newDevice(), newDevice(record(4, time.Hour, 48))
-		r := run(t, kernellog.Options{}, nil, nil, nil, nil, first, second)
+		r := run(t, nil, nil, nil, nil, first, second)
 		up := func(want int) {
 			t.Helper()
 			r.counts(fmt.Sprint("up ", want))

@@ -196,11 +196,8 @@ func (r *rig) lives() {
 	}
 }
 
-// pause waits until the engine has taken another sample.
-func pause() { pass(interval / 2) }
-
-// pass waits in real time, because the engine samples by the system clock.
-func pass(d time.Duration) { <-time.After(d) }
+// pause waits until the engine has taken another sample. The engine samples by the system clock.
+func pause() { <-time.After(interval / 2) }
 
 // shown returns samples, XIDs and faults as text, such as "GPU 0 #1 71.5".
 func (r *rig) shown(b *gpu.Batch) (lines []string) {
