@@ -322,8 +322,8 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 	}
 }
 
-// The first page waits for the owners for up to two seconds, and has the values of its read, which are not stale because
-// of that. If an attributor takes longer, later pages do not wait for it.
+// The first page waits for the owners for up to two seconds, but has the time of its read. If an attributor takes longer,
+// later pages do not wait for it.
 func TestFirstCycleWaitsForOwners(t *testing.T) {
 	for _, c := range []struct {
 		takes, waits time.Duration
@@ -333,12 +333,14 @@ func TestFirstCycleWaitsForOwners(t *testing.T) {
 			begin := time.Now()
 			var first time.Duration
 			r := start(t, &fake{gpus: 1}, func(opt *loop.Options) {
-				opt.Plan.Interval = 500 * time.Millisecond
 				opt.Attributors = []collector.Attributor{saying(pod("a"), c.takes)}
 				publish := opt.Publish
 				opt.Publish = func(s *gpu.Snapshot) {
 					if first == 0 && s.Topology != nil {
 						first = time.Since(begin)
+						if !s.Time.Equal(begin) {
+							t.Errorf("the first page is of %v, want the time of its read, %v", s.Time, begin)
+						}
 					}
 					publish(s)
 				}
