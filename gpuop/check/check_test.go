@@ -217,11 +217,17 @@ func TestOrdinaryWordsAreNotMasked(t *testing.T) {
 	}
 }
 
-// A short number is a secret behind the name of one. Elsewhere it is a user, a group or a port.
-func TestShortNumbersAreMaskedByName(t *testing.T) {
-	const text = `--set driver.password=123456 --user 1000:1000 http://u:8080@example.com token: "42"`
-	const want = `--set driver.password=*** --user 1000:1000 http://u:8080@example.com token: "***"`
-	if got := check.Mask(text); got != want {
-		t.Errorf("Mask(%q) = %q, want %q", text, got, want)
+func TestMask(t *testing.T) {
+	for text, want := range map[string]string{
+		"helm install --password hunter2":          "helm install --password ***",
+		"--set a.api_key=k1234,b=1":                "--set a.api_key=***,b=1",
+		"echo nvapi-0123456789abcdefXYZ":           "echo ***",
+		"--docker-password=\"$NGC_KEY\" --set a=b": "--docker-password=\"$NGC_KEY\" --set a=b",
+		// a short number is a secret behind the name of one; elsewhere it is a user, a group or a port
+		`--set driver.password=123456 --user 1000:1000 http://u:8080@example.com token: "42"`: `--set driver.password=*** --user 1000:1000 http://u:8080@example.com token: "***"`,
+	} {
+		if got := check.Mask(text); got != want {
+			t.Errorf("Mask(%q) = %q, want %q", text, got, want)
+		}
 	}
 }

@@ -6,9 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -101,45 +98,4 @@ func TestStandardInput(t *testing.T) {
 			t.Errorf("gpuop %s of %q: exit %d, want %d with %q and without %q:\n%s", c.call, c.text, code, c.code, c.want, c.not, text)
 		}
 	}
-}
-
-// The values of an old release, checked against a new one, yield one warning.
-func TestCopyOfOldValues(t *testing.T) {
-	for _, release := range []string{"v23.9.2", "v24.6.2", "v25.3.4"} {
-		text := valuesOf(t, release)
-		code, out, _ := call(text, "lint", "-", "--version", "v26.7.0")
-		if code != 0 || !strings.Contains(out, "the file contains the defaults of "+release[:3]) || !strings.Contains(out, "1 warning") || strings.Contains(out, "error") {
-			t.Errorf("values of %s: exit %d, want 0 and one warning\n%s", release, code, out)
-		}
-	}
-}
-
-// valuesOf returns the default values of a release as YAML.
-func valuesOf(t *testing.T, release string) string {
-	t.Helper()
-	table := chart.Load()
-	v, exact, err := table.Resolve(release)
-	if err != nil || !exact {
-		t.Fatalf("%s: %v", release, err)
-	}
-	root := map[string]any{}
-	for _, k := range table.Keys(v) {
-		value, listed := k.Default(v)
-		if !listed {
-			continue
-		}
-		group := root
-		for _, name := range k.Path[:len(k.Path)-1] {
-			if group[name] == nil {
-				group[name] = map[string]any{}
-			}
-			group = group[name].(map[string]any)
-		}
-		group[k.Path[len(k.Path)-1]] = value
-	}
-	data, err := yaml.Marshal(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }

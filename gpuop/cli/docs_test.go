@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -10,13 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"mvdan.cc/sh/v3/shell"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var (
 	consoleBlock = regexp.MustCompile("(?s)```console\n\\$ gpuop ([^\n]*)\n(.*?)```")
-	shellWord    = regexp.MustCompile(`"[^"]*"|\S+`)
 	commandName  = regexp.MustCompile("`(?:sudo )?gpuop ([a-z]+)")
 	checkInRow   = regexp.MustCompile("`([a-z][a-z0-9-]*)`")
 )
@@ -25,17 +25,12 @@ var (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	t.Chdir(filepath.Join("..", "..", "docs"))
-	names, err := filepath.Glob("gpuop/*.md")
-	if err != nil || len(names) != 6 {
-		t.Fatalf("pages = %v, error %v; want six pages", names, err)
-	}
 	all := map[string]string{}
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[name] = string(text)
+	for _, name := range folder.Files(t, "gpuop/*.md") {
+		all[name] = folder.Read(t, name)
+	}
+	if len(all) != 6 {
+		t.Fatalf("pages = %d, want 6", len(all))
 	}
 	return all
 }
@@ -46,15 +41,16 @@ func TestConsoleBlocksMatchOutput(t *testing.T) {
 	for name, text := range pages(t) {
 		fresh := consoleBlock.ReplaceAllStringFunc(text, func(whole string) string {
 			line := consoleBlock.FindStringSubmatch(whole)[1]
-			args := words(line)
+			args, err := shell.Fields(line, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
 			shown[args[0]] = true
 			_, out, errOut := call("", args...)
 			return "```console\n$ gpuop " + line + "\n" + out + errOut + "```"
 		})
 		if *update {
-			if err := os.WriteFile(name, []byte(fresh), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			folder.Write(t, name, fresh)
 		} else if diff := cmp.Diff(text, fresh); diff != "" {
 			t.Errorf("%s (-documented +printed):\n%s", name, diff)
 		}
@@ -139,13 +135,4 @@ func TestChecksPage(t *testing.T) {
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}
 	golden(t, filepath.Join("..", "..", "..", "docs", "gpuop", "checks.md"), b.String())
-}
-
-// words splits a command line in the documentation into arguments.
-func words(line string) []string {
-	var args []string
-	for _, word := range shellWord.FindAllString(line, -1) {
-		args = append(args, strings.Trim(word, `"`))
-	}
-	return args
 }

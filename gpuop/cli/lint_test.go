@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,7 +21,7 @@ import (
 func TestJSONAndSARIFAreValid(t *testing.T) {
 	args := []string{"lint", "--command", "-", "-o"}
 	for _, format := range []string{"json", "sarif"} {
-		code, out, _ := call(content(t, example("install.sh")), append(args, format)...)
+		code, out, _ := call(folder.Read(t, example("install.sh")), append(args, format)...)
 		var v map[string]any
 		if err := json.Unmarshal([]byte(out), &v); err != nil || code != 1 {
 			t.Errorf("-o %s: exit %d, error %v; want 1 and valid JSON\n%s", format, code, err, out)
@@ -48,7 +49,7 @@ func TestColorOnlyOnATerminal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	var out, errOut bytes.Buffer
 	Run(context.Background(), []string{"gpuop", "lint", "--command", "helm template g nvidia/gpu-operator --set drivr=1", "--out", path}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut, Terminal: true})
-	if written := content(t, path); strings.Contains(written, "\x1b[") || !strings.Contains(written, "drivr") || out.Len() > 0 {
+	if written := folder.Read(t, path); strings.Contains(written, "\x1b[") || !strings.Contains(written, "drivr") || out.Len() > 0 {
 		t.Errorf("--out: file = %q, want the finding without color; standard output = %q, want none", written, out.String())
 	}
 	// the file may contain the script's secrets
@@ -75,7 +76,7 @@ func TestLintOfGeneratedValues(t *testing.T) {
 	if code, out, _ := call("", "lint", path); code != 0 || !strings.Contains(out, "no findings") {
 		t.Errorf("lint of the values: exit %d, want 0 and no findings\n%s", code, out)
 	}
-	if text := content(t, path); !strings.Contains(text, "--values "+path) {
+	if text := folder.Read(t, path); !strings.Contains(text, "--values "+path) {
 		t.Errorf("helm command at the top lacks --values %s:\n%s", path, text)
 	}
 }
@@ -129,49 +130,35 @@ func TestInputsWithNothingToCheck(t *testing.T) {
 	}
 }
 
-// In a folder, lint checks the templates of Helmfile, Ansible and Terraform by the extension before that of the
-// template, such as .yaml in values.yaml.j2. It skips other templates.
-func TestFolderWithTemplates(t *testing.T) {
+// In a folder, lint checks all scripts, values and templates, and skips the files of other programs. The kind of a
+// template is given by the extension before its last, such as .yaml in values.yaml.j2. --fix rejects a folder with two
+// scripts.
+func TestFolder(t *testing.T) {
+	const install = "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set "
 	dir := folder.Of(t, map[string]string{
-		"values.yaml.gotmpl": "toolkit:\n  enabled: {{ .Values.toolkit }}\ndcgm: {enabled: true}\ndrivr: {}\n",
-		"values.yml.j2":      "migManager: {enabled: true}\n{% if gpus %}\ntoolkit: {enabled: false}\n{% endif %}\n",
-		"install.sh.tpl":     "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set cdii.enabled=${cdi}\n",
-		"policy.json.tftpl":  "{\"a\": [%{ for x in y }\"${x}\",%{ endfor }]}\n",
-		"_helpers.tpl":       "{{- define \"x\" }}\n",
-		"templates/pod.yaml": "{{- if .Values.nvidia }}\na: b\n{{- end }}\n",
-		"notes.md.j2":        "# {{ title }}\n",
+		"a.sh":                   install + "drivr.enabled=false\n",
+		"b.sh":                   "kubectl -n gpu-operator label node n nvidia.com/mig.confg=all-1g.10gb --overwrite\n",
+		"Chart.yaml":             "apiVersion: v2\nname: a\nversion: 1.0.0\n",
+		"tasks.yaml":             "- name: a\n",
+		"values.yaml":            "toolkit:\n  enabled: false\n",
+		"b.json":                 `{"mig": {"strategy": "mixd"}, "migManager": {"enabled": true}}`,
+		"c.txt":                  "drivr: 1\n",
+		"sub/values.yaml.gotmpl": "toolkit:\n  enabled: {{ .Values.toolkit }}\ndcgm: {enabled: true}\ngfdd: {}\n",
+		"sub/values.yml.j2":      "migManager: {enabled: true}\n{% if gpus %}\ntoolkit: {enabled: false}\n{% endif %}\n",
+		"install.sh.tpl":         install + "cdii.enabled=${cdi}\n",
+		"policy.json.tftpl":      "{\"a\": [%{ for x in y }\"${x}\",%{ endfor }]}\n",
+		"_helpers.tpl":           "{{- define \"x\" }}\n",
+		"templates/pod.yaml":     "{{- if .Values.nvidia }}\na: b\n{{- end }}\n",
+		"notes.md.j2":            "# {{ title }}\n",
 	})
 	code, out, errOut := call("", "lint", dir)
-	for _, want := range []string{"drivr", "cdii", "2 errors"} {
+	for _, want := range []string{"a.sh", "drivr", "b.sh", "nvidia.com/mig.confg", "mixd", "gfdd", "cdii", "5 errors"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output lacks %q:\n%s", want, out)
 		}
 	}
-	if code != 1 || errOut != "" || strings.Contains(out, "_helpers") || strings.Contains(out, "pod.yaml") || strings.Contains(out, "notes.md") {
+	if code != 1 || errOut != "" || regexp.MustCompile(`_helpers|pod\.yaml|notes\.md`).MatchString(out) {
 		t.Errorf("exit %d, stderr %q; want exit 1, empty stderr, and no mention of _helpers, pod.yaml or notes.md\n%s", code, errOut, out)
-	}
-}
-
-// lint checks all scripts and values in a folder, and skips the files of other programs. --fix rejects a folder with two
-// scripts.
-func TestFolderWithScripts(t *testing.T) {
-	dir := folder.Of(t, map[string]string{
-		"a.sh":        "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drivr.enabled=false\n",
-		"b.sh":        "kubectl -n gpu-operator label node n nvidia.com/mig.confg=all-1g.10gb --overwrite\n",
-		"Chart.yaml":  "apiVersion: v2\nname: a\nversion: 1.0.0\n",
-		"tasks.yaml":  "- name: a\n",
-		"values.yaml": "toolkit:\n  enabled: false\n",
-		"b.json":      `{"mig": {"strategy": "mixd"}, "migManager": {"enabled": true}}`,
-		"c.txt":       "drivr: 1\n",
-	})
-	code, out, stderr := call("", "lint", dir)
-	if code != 1 {
-		t.Errorf("exit %d, want 1: %s", code, stderr)
-	}
-	for _, want := range []string{filepath.Join(dir, "a.sh"), "drivr", filepath.Join(dir, "b.sh"), "nvidia.com/mig.confg", "mixd", "3 errors"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("output lacks %q:\n%s", want, out)
-		}
 	}
 	if code, _, stderr := call("", "lint", "--fix", dir); code != 2 || !strings.Contains(stderr, "one script at a time") {
 		t.Errorf("--fix: exit %d, standard error %q; want 2 and \"one script at a time\"", code, stderr)
@@ -215,20 +202,9 @@ func TestInputsThatCannotBeRead(t *testing.T) {
 // lint does not print files outside the input's folder, even if the input refers to them. It does not print secrets in
 // the input either.
 func TestLintPrintsNoOtherFiles(t *testing.T) {
-	top := t.TempDir()
-	dir := filepath.Join(top, "repository")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	const secret = "s3cretValueOfSomeone"
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	outside := write("../outside", secret+"\n")
+	top := folder.Of(t, map[string]string{"outside": secret + "\n", "repository/own": secret})
+	outside, dir := filepath.Join(top, "outside"), filepath.Join(top, "repository")
 	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -244,8 +220,8 @@ func TestLintPrintsNoOtherFiles(t *testing.T) {
 		"pair.sh":      install + "--set toolkit.env[0].name=API_TOKEN --set toolkit.env[0].value=" + secret + " --set toolkit.enabled=" + secret,
 		"export.sh":    "export NGC_API_KEY=" + secret + "\nhelm repo add nvidia https://u:" + secret + "@helm.example.com --password " + secret + "\n" + install + "--set drivr.enabled=$NGC_API_KEY --set toolkit.enabled=$NGC_API_KEY --kube-token " + secret,
 	} {
-		path := write(name, text)
-		write("own", secret)
+		path := filepath.Join(dir, name)
+		folder.Write(t, path, text)
 		for _, format := range []string{"text", "json", "sarif"} {
 			for _, extra := range [][]string{nil, {"--fix"}} {
 				if extra != nil && !strings.HasSuffix(name, ".sh") {
@@ -333,10 +309,8 @@ func BenchmarkLintFolder(b *testing.B) {
 	}
 	for i := range 1000 {
 		name := entries[i%len(entries)].Name()
-		text := content(b, filepath.Join(published, name))
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d-%s", i, strings.TrimSuffix(name, ".md"))), []byte(text), 0o600); err != nil {
-			b.Fatal(err)
-		}
+		text := folder.Read(b, filepath.Join(published, name))
+		folder.Write(b, filepath.Join(dir, fmt.Sprintf("%d-%s", i, strings.TrimSuffix(name, ".md"))), text)
 	}
 	for b.Loop() {
 		if code, out, _ := call("", "lint", dir); code != exitFindings || !strings.Contains(out, "errors") {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +36,7 @@ func eightH100(config, state string) *cluster.State {
 		ConfigMaps: []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1-mig-config", Namespace: "gpu-operator"}, Data: map[string]string{"config.yaml": file}}}}
 }
 
-const toSlices = "all-1g.10gb"
+const toSlices = "gpu-1 all-1g.10gb"
 
 // mig apply sends one patch with the label, and only with --apply.
 func TestMIGApply(t *testing.T) {
@@ -59,39 +60,27 @@ func TestMIGApply(t *testing.T) {
 	}
 	server.Start(t)
 	kubeconfig := server.Kubeconfig(t)
-	for _, c := range []struct {
-		args []string
-		code int
-		says string
-	}{
-		{[]string{"mig", "apply", "gpu-1", toSlices, "--kubeconfig", kubeconfig}, 0, "56 nvidia.com/mig-1g.10gb after the change, 8 nvidia.com/gpu now"},
-		{[]string{"mig", "apply", "gpu-1", "all-1g.10g", "--kubeconfig", kubeconfig}, 1, "write all-1g.10gb"},
-		{[]string{"mig", "apply", "gpu1", toSlices, "--kubeconfig", kubeconfig}, 2, "did you mean gpu-1?"},
-		{[]string{"mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig}, 2, `patch`},
-	} {
-		code, out, errOut := call("", c.args...)
-		if code != c.code || !strings.Contains(out+errOut, c.says) {
-			t.Errorf("%q: exit %d, want %d; output %q, want it to contain %q", c.args, code, c.code, out+errOut, c.says)
+	apply := func(code int, says, args string) (patch string) {
+		t.Helper()
+		patched = ""
+		got, out, errOut := call("", append(strings.Fields("mig apply "+args), "--kubeconfig", kubeconfig)...)
+		if got != code || !strings.Contains(out+errOut, says) {
+			t.Errorf("mig apply %s: exit %d, want %d; output %q, want it to contain %q", args, got, code, out+errOut, says)
 		}
+		return patched
 	}
-	refused := patched
-	refuse, patched = false, ""
-	code, out, errOut := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig)
-	if code != 0 || !strings.Contains(out, "gpuop verify --wait --node gpu-1") {
-		t.Errorf("--apply: exit %d, want 0 and the command that waits\n%s%s", code, out, errOut)
-	}
-	want := `/api/v1/nodes/gpu-1 {"metadata":{"labels":{"nvidia.com/mig.config":"all-1g.10gb"}}}`
-	if patched != want || refused != want {
-		t.Errorf("patches = %q, rejected patches = %q, want %q", patched, refused, want)
-	}
+	none := apply(0, "56 nvidia.com/mig-1g.10gb after the change, 8 nvidia.com/gpu now", toSlices) +
+		apply(1, "write all-1g.10gb", "gpu-1 all-1g.10g") + apply(2, "did you mean gpu-1?", "gpu1 all-1g.10gb")
+	refused := apply(2, "patch", toSlices+" --apply")
+	refuse = false
+	applied := apply(0, "gpuop verify --wait --node gpu-1", toSlices+" --apply")
 	// --apply does not write if there are errors, unless --force is set
 	s.Nodes[0].Labels["nvidia.com/mig.config.state"] = "pending"
 	server.Add(t, "/api/v1/nodes", s.Nodes[0])
-	patched = ""
-	if code, out, _ := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig); code != 1 || patched != "" || !strings.Contains(out, "add --force") {
-		t.Errorf("--apply with an error: exit %d, patch %q; want 1, no patch and a hint at --force\n%s", code, patched, out)
-	}
-	if code, out, _ := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--force", "--kubeconfig", kubeconfig); code != 1 || patched != want {
-		t.Errorf("--force: exit %d, patch %q; want 1 and %q\n%s", code, patched, want, out)
+	none += apply(1, "add --force", toSlices+" --apply")
+	forced := apply(1, "", toSlices+" --apply --force")
+	const patch = `/api/v1/nodes/gpu-1 {"metadata":{"labels":{"nvidia.com/mig.config":"all-1g.10gb"}}}`
+	if diff := cmp.Diff([]string{"", patch, patch, patch}, []string{none, refused, applied, forced}); diff != "" {
+		t.Errorf("patches without --apply, rejected, with --apply and with --force (-want +got):\n%s", diff)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -20,7 +19,7 @@ import (
 // lint, images and drift print no secret of their input, in any format.
 func TestOutputContainsNoSecret(t *testing.T) {
 	var planted struct{ Flags, Commands, Values, Terraform []string }
-	if err := yaml.Unmarshal([]byte(content(t, filepath.Join("testdata", "secrets.yaml"))), &planted); err != nil {
+	if err := yaml.Unmarshal([]byte(folder.Read(t, filepath.Join("testdata", "secrets.yaml"))), &planted); err != nil {
 		t.Fatal(err)
 	}
 	// a misspelled key makes lint print the command
@@ -31,9 +30,7 @@ func TestOutputContainsNoSecret(t *testing.T) {
 		tried++
 		secret := fmt.Sprintf("hunter%02dPlantedValue", tried)
 		path := filepath.Join(dir, fmt.Sprintf("%02d%s", tried, name))
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "SECRET", secret)+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		folder.Write(t, path, strings.ReplaceAll(text, "SECRET", secret)+"\n")
 		for _, line := range calls {
 			for _, format := range []string{"text", "json", "sarif"} {
 				args := strings.Fields(strings.Replace(line, "FILE", path, 1) + " -o " + format)
@@ -88,12 +85,8 @@ func TestSecretsOutsideFindings(t *testing.T) {
 
 // drift prints no secret of the values, --set, the Helm release or the ClusterPolicy.
 func TestDriftShowsNoSecret(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("..", "drift", "testdata", "healthy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var list map[string]any
-	if err := yaml.Unmarshal(data, &list); err != nil {
+	if err := yaml.Unmarshal([]byte(folder.Read(t, "..", "drift", "testdata", "healthy.yaml")), &list); err != nil {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("plantedLong", 30) // longer than the values that drift prints
@@ -115,7 +108,8 @@ func TestDriftShowsNoSecret(t *testing.T) {
 			})
 		}
 	}
-	if data, err = yaml.Marshal(list); err != nil {
+	data, err := yaml.Marshal(list)
+	if err != nil {
 		t.Fatal(err)
 	}
 	from := folder.Of(t, map[string]string{"cluster.yaml": string(data)})

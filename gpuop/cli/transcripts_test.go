@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"mvdan.cc/sh/v3/shell"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -30,26 +32,13 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(content(t, path), got); diff != "" {
+		folder.Write(t, path, got)
+	} else if diff := cmp.Diff(folder.Read(t, path), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
 }
 
 func example(name string) string { return filepath.Join("..", "..", "docs", "examples", name) }
-
-func content(t testing.TB, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
-}
 
 // transcribedCall matches the line of a transcript that has a call, and its arguments. A quoted argument may have
 // several lines.
@@ -73,7 +62,7 @@ func TestTranscripts(t *testing.T) {
 	for _, name := range append(transcripts, "verify.golden") {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
-			for _, m := range transcribedCall.FindAllStringSubmatch(content(t, filepath.Join("testdata", name)), -1) {
+			for _, m := range transcribedCall.FindAllStringSubmatch(folder.Read(t, filepath.Join("testdata", name)), -1) {
 				args, err := shell.Fields(m[1], nil)
 				if err != nil {
 					t.Fatal(err)

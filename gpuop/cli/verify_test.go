@@ -2,8 +2,7 @@ package cli
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/apiserver"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 const gathered = "../../docs/examples/must-gather"
@@ -23,25 +23,16 @@ func serve(t *testing.T, change func(kind string, object map[string]any)) *apise
 	for file, path := range map[string]string{
 		"nodes": "/api/v1/nodes", "pods": "/api/v1/pods", "daemonsets": "/apis/apps/v1/daemonsets", "clusterpolicies": "/apis/nvidia.com/v1/clusterpolicies",
 	} {
-		data, err := os.ReadFile(filepath.Join("..", "judge", "testdata", "healthy", file+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var list struct{ Items []map[string]any }
-		if err := yaml.Unmarshal(data, &list); err != nil {
+		var list struct{ Items []json.RawMessage }
+		if err := yaml.Unmarshal([]byte(folder.Read(t, recorded, file+".yaml")), &list); err != nil {
 			t.Fatal(err)
 		}
 		s.Generate(path, len(list.Items), func(i int) []byte {
-			data, err := json.Marshal(list.Items[i])
-			if err != nil {
-				t.Error(err)
-			}
 			var object map[string]any
-			if err := json.Unmarshal(data, &object); err != nil {
-				t.Error(err)
-			}
+			err := json.Unmarshal(list.Items[i], &object)
 			change(file, object)
-			if data, err = json.Marshal(object); err != nil {
+			data, failed := json.Marshal(object)
+			if err := errors.Join(err, failed); err != nil {
 				t.Error(err)
 			}
 			return data
@@ -50,13 +41,13 @@ func serve(t *testing.T, change func(kind string, object map[string]any)) *apise
 	return s.Start(t)
 }
 
-func as(list string, of map[string]any) string {
-	metadata, _ := of["metadata"].(map[string]any)
-	name, _ := metadata["name"].(string)
-	return list + "/" + name
+// unready changes the driver's DaemonSet: only one of its two pods is ready.
+func unready(kind string, object map[string]any) {
+	if kind == "daemonsets" && object["metadata"].(map[string]any)["name"] == "nvidia-driver-daemonset" {
+		status := object["status"].(map[string]any)
+		status["numberReady"], status["numberUnavailable"] = 1, 1
+	}
 }
-
-func status(of map[string]any) map[string]any { return of["status"].(map[string]any) }
 
 // verify exits with 0 if a live cluster is healthy.
 func TestVerifyOfALiveCluster(t *testing.T) {
@@ -66,7 +57,6 @@ func TestVerifyOfALiveCluster(t *testing.T) {
 		t.Errorf("exit %d, want 0 and passed checks\n%s%s", code, out, errOut)
 	}
 	// if RBAC forbids a kind, the report says so and contains the other checks
-	s = serve(t, func(string, map[string]any) {})
 	s.Forbidden = map[string]bool{"/apis/apps/v1/daemonsets": true}
 	code, out, _ = call("", "verify", "--kubeconfig", s.Kubeconfig(t), "-v")
 	if code != exitFindings || !strings.Contains(out, `cannot list resource "daemonsets"`) || !strings.Contains(out, "the node offers 8, as predicted") {
@@ -82,11 +72,11 @@ func TestVerifyWaits(t *testing.T) {
 	s := serve(t, func(kind string, object map[string]any) {
 		mu.Lock()
 		defer mu.Unlock()
-		if as(kind, object) == "clusterpolicies/cluster-policy" {
+		if kind == "clusterpolicies" {
 			looks++
 		}
-		if as(kind, object) == "daemonsets/nvidia-driver-daemonset" && looks < 2 {
-			status(object)["numberReady"], status(object)["numberUnavailable"] = 1, 1
+		if looks < 2 {
+			unready(kind, object)
 		}
 	})
 	code, out, errOut := call("", "verify", "--wait", "--kubeconfig", s.Kubeconfig(t), "-o", "json")
@@ -103,11 +93,7 @@ func TestVerifyWaits(t *testing.T) {
 		t.Errorf("exit %d, want 3 and no answer within 1ns\n%s%s", code, out, errOut)
 	}
 	// the timeout ends the wait
-	s = serve(t, func(kind string, object map[string]any) {
-		if as(kind, object) == "daemonsets/nvidia-driver-daemonset" {
-			status(object)["numberReady"], status(object)["numberUnavailable"] = 1, 1
-		}
-	})
+	s = serve(t, unready)
 	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "3s", "--fail-on", "error", "--kubeconfig", s.Kubeconfig(t))
 	if code != exitFindings || !strings.Contains(out, "timed out after 3s; 1 finding not resolved") || strings.Count(errOut, "\n") != 1 {
 		t.Errorf("exit %d, want 1 and a timeout after 3s\n%s%s", code, out, errOut)

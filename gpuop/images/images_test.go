@@ -6,7 +6,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
@@ -21,22 +20,27 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
 )
 
-func list(t *testing.T, version string, nodes images.Nodes, settings ...chart.Setting) []string {
+// listed returns the images of a release.
+func listed(t *testing.T, version string, nodes images.Nodes, all bool, settings ...chart.Setting) []images.Image {
 	t.Helper()
 	table := chart.Load()
 	v, _, err := table.Resolve(version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := images.List(table, v, settings, nodes, false)
+	found, err := images.List(table, v, settings, nodes, all)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []string
-	for _, i := range found {
-		out = append(out, i.Name)
+	return found
+}
+
+func list(t *testing.T, version string, nodes images.Nodes, settings ...chart.Setting) (names []string) {
+	t.Helper()
+	for _, i := range listed(t, version, nodes, false, settings...) {
+		names = append(names, i.Name)
 	}
-	return out
+	return names
 }
 
 var anyOrder = cmpopts.SortSlices(func(a, b string) bool { return a < b })
@@ -94,23 +98,38 @@ func TestWhatRunsIsListed(t *testing.T) {
 	}
 }
 
-// TestPrecompiledWantsABranch expects a note on the driver's image if driver.version is a full version, such as the
-// chart's default. Precompiled images are tagged with a branch.
-func TestPrecompiledWantsABranch(t *testing.T) {
-	table := chart.Load()
-	for version, noted := range map[string]bool{"": true, "570.86.15": true, "570": false} {
-		settings := []chart.Setting{chart.Set("driver.usePrecompiled", true, "")}
-		if version != "" {
-			settings = append(settings, chart.Set("driver.version", version, ""))
-		}
-		list, err := images.List(table, table.Latest(), settings, images.Nodes{Systems: []string{"ubuntu22.04"}, Kernels: []string{kernel}}, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, i := range list {
-			if wants := strings.Contains(i.Note, "needs a driver branch"); wants != (noted && i.Operand == "driver") {
-				t.Errorf("driver.version %q: note of %s = %q, want a note about the driver branch: %v", version, i.Name, i.Note, noted && i.Operand == "driver")
+// TestNotes expects a note on the driver's image if driver.version cannot be right: precompiled images are tagged with a
+// branch, and every tag ends in the operating system. An empty version stays empty: the chart has a default only for its
+// own images and for Node Feature Discovery.
+func TestNotes(t *testing.T) {
+	precompiled := chart.Set("driver.usePrecompiled", true, "")
+	version := func(v string) chart.Setting { return chart.Set("driver.version", v, "") }
+	one := images.Nodes{Systems: []string{"ubuntu22.04"}, Kernels: []string{kernel}}
+	two := images.Nodes{Systems: []string{"ubuntu22.04", "ubuntu24.04"}}
+	const driver, suffix = "nvcr.io/nvidia/driver:", "-" + kernel + "-ubuntu22.04"
+	for _, tt := range []struct {
+		nodes    images.Nodes
+		settings []chart.Setting
+		note     string
+		on       []string // images with this note
+	}{
+		{one, []chart.Setting{precompiled}, "needs a driver branch", []string{driver + "595.91.07" + suffix}},
+		{one, []chart.Setting{precompiled, version("570.86.15")}, "needs a driver branch", []string{driver + "570.86.15" + suffix}},
+		{one, []chart.Setting{precompiled, version("570")}, "needs a driver branch", nil},
+		{two, []chart.Setting{version("580.105.08-ubuntu22.04")}, "remove it from driver.version", []string{driver + "580.105.08-ubuntu22.04-ubuntu22.04"}},
+		{images.Nodes{}, []chart.Setting{version(""), chart.Set("operator.version", "", "")}, ": set driver.version", []string{"nvcr.io/nvidia/driver"}},
+	} {
+		var got []string
+		for _, i := range listed(t, "latest", tt.nodes, len(tt.nodes.Systems) == 0, tt.settings...) {
+			if strings.Contains(i.Note, tt.note) {
+				got = append(got, i.Name)
 			}
+			if i.Operand == "operator" && i.Note != "" {
+				t.Errorf("note of %s = %q, want none", i.Name, i.Note)
+			}
+		}
+		if diff := cmp.Diff(tt.on, got); diff != "" {
+			t.Errorf("%v: images with the note %q (-want +got):\n%s", tt.settings, tt.note, diff)
 		}
 	}
 }
@@ -148,46 +167,6 @@ func TestMissingVersion(t *testing.T) {
 	}
 }
 
-// An empty version stays empty: the chart has a default only for its own images and for Node Feature Discovery.
-func TestEmptyVersion(t *testing.T) {
-	table := chart.Load()
-	settings := []chart.Setting{
-		{Path: chart.ParsePath("driver.version"), Value: ""}, {Path: chart.ParsePath("operator.version"), Value: ""},
-	}
-	found, err := images.List(table, table.Latest(), settings, images.Nodes{}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range found {
-		switch hasNote := strings.HasSuffix(i.Note, ": set driver.version"); {
-		case i.Operand == "driver" && !hasNote:
-			t.Errorf("note of %s = %q, want one that names driver.version", i.Operand, i.Note)
-		case i.Operand == "operator" && i.Note != "":
-			t.Errorf("note of %s = %q, want none", i.Operand, i.Note)
-		}
-	}
-}
-
-// If driver.version already ends in the operating system, the tag has it twice. List adds a note to that image.
-func TestTagWithTheSystemTwice(t *testing.T) {
-	table := chart.Load()
-	settings := []chart.Setting{{Path: chart.ParsePath("driver.version"), Value: "580.105.08-ubuntu22.04"}}
-	found, err := images.List(table, table.Latest(), settings, images.Nodes{Systems: []string{"ubuntu22.04", "ubuntu24.04"}}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	notes := map[string]bool{}
-	for _, i := range found {
-		if i.Operand == "driver" {
-			notes[i.Name] = strings.Contains(i.Note, "remove it from driver.version")
-		}
-	}
-	const base = "nvcr.io/nvidia/driver:580.105.08-ubuntu22.04-"
-	if want := map[string]bool{base + "ubuntu22.04": true, base + "ubuntu24.04": false}; !cmp.Equal(want, notes) {
-		t.Errorf("notes = %v, want %v", notes, want)
-	}
-}
-
 // aRegistry starts a registry with an image, and returns its host.
 func aRegistry(t *testing.T, image string) string {
 	t.Helper()
@@ -204,14 +183,20 @@ func aRegistry(t *testing.T, image string) string {
 	return host
 }
 
-// refusing starts a registry that answers every request with a status, and returns its host.
+// refusing starts a registry that answers every request, which must be GET or HEAD, with a status, and returns its host.
 func refusing(t *testing.T, status int) string {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			t.Errorf("request method = %s, want GET or HEAD", r.Method)
+		}
+		w.WriteHeader(status)
+	}))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
+// Check asks each registry, with GET and HEAD requests only.
 func TestCheckAsksTheRegistry(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	host := aRegistry(t, "nvidia/driver:580.105.08-ubuntu24.04")
@@ -222,6 +207,7 @@ func TestCheckAsksTheRegistry(t *testing.T) {
 		{Image: images.Image{Name: host + "/nvidia/driver:580.105.08-ubuntu24.04"}, Answer: images.Exists},
 		{Image: images.Image{Name: host + "/nvidia/driver:580.105.08-rhel9"}, Answer: images.Missing},
 		{Image: images.Image{Name: host + "/nvidia/drivers:580.105.08-ubuntu24.04"}, Answer: images.Missing},
+		{Image: images.Image{Name: refusing(t, http.StatusNotFound) + "/a:1"}, Answer: images.Missing},
 		{Image: images.Image{Name: refusing(t, http.StatusUnauthorized) + "/a:1"}, Answer: images.Unknown, Why: "access denied"},
 		{Image: images.Image{Name: refusing(t, http.StatusForbidden) + "/a:1"}, Answer: images.Unknown, Why: "access denied"},
 		{Image: images.Image{Name: refusing(t, http.StatusTooManyRequests) + "/a:1"}, Answer: images.Unknown, Why: "429"},
@@ -241,28 +227,5 @@ func TestCheckAsksTheRegistry(t *testing.T) {
 		if strings.Contains(got[i].Why, "\n") {
 			t.Errorf("%s: the reason has several lines: %q", w.Name, got[i].Why)
 		}
-	}
-}
-
-// Check sends only GET and HEAD requests.
-func TestCheckOnlyReads(t *testing.T) {
-	t.Setenv("DOCKER_CONFIG", t.TempDir())
-	methods := make(chan string, 10)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		methods <- r.Method
-		w.WriteHeader(http.StatusNotFound)
-	}))
-	t.Cleanup(server.Close)
-	images.Check(t.Context(), []images.Image{{Name: strings.TrimPrefix(server.URL, "http://") + "/a:1"}})
-	close(methods)
-	n := 0
-	for method := range methods {
-		n++
-		if !slices.Contains([]string{http.MethodGet, http.MethodHead}, method) {
-			t.Errorf("request method = %s, want GET or HEAD", method)
-		}
-	}
-	if n == 0 {
-		t.Error("the registry got no request, want at least one")
 	}
 }

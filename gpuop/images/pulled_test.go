@@ -20,6 +20,7 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
@@ -30,11 +31,7 @@ import (
 type tree map[string]any
 
 func (t tree) at(path string) any {
-	var v any = map[string]any(t)
-	for name := range strings.SplitSeq(path, ".") {
-		m, _ := v.(map[string]any)
-		v = m[name]
-	}
+	v, _, _ := unstructured.NestedFieldNoCopy(t, strings.Split(path, ".")...)
 	return v
 }
 
@@ -54,16 +51,9 @@ func (t tree) on(path string, absent bool) bool {
 }
 
 func (t tree) set(path string, value any) {
-	names := chart.ParsePath(path)
-	for _, name := range names[:len(names)-1] {
-		inner, _ := t[name].(map[string]any)
-		if inner == nil {
-			inner = map[string]any{}
-			t[name] = inner
-		}
-		t = inner
+	if err := unstructured.SetNestedField(t, value, strings.Split(path, ".")...); err != nil {
+		panic(err)
 	}
-	t[names[len(names)-1]] = value
 }
 
 // pulled returns the images that a release of the operator pulls for a ClusterPolicy on nodes with one operating
@@ -220,7 +210,6 @@ func cases() map[string]map[string]any {
 // compareImages compares the images that gpuop lists with those that the operator pulls, for each case and three
 // operating systems. spec returns the spec of the ClusterPolicy for values.
 func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *testing.T, values tree) tree) {
-	table := chart.Load()
 	for name, set := range cases() {
 		t.Run(name, func(t *testing.T) {
 			values := values.copy()
@@ -233,12 +222,8 @@ func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *test
 			for _, system := range []string{"ubuntu22.04", "rhel9.6", "rhcos4.19"} {
 				want := pulled(v, policy, system, kernel)
 				addDeployments(v, values, want)
-				found, err := images.List(table, v, settings, images.Nodes{Systems: []string{system}, Kernels: []string{kernel}}, false)
-				if err != nil {
-					t.Fatal(err)
-				}
 				have := map[string]bool{}
-				for _, i := range found {
+				for _, i := range listed(t, v.String(), images.Nodes{Systems: []string{system}, Kernels: []string{kernel}}, false, settings...) {
 					have[i.Name] = true
 					if i.Note != "" {
 						t.Errorf("%s has the note %q, want none", i.Name, i.Note)
@@ -418,8 +403,7 @@ func TestImagesAreThoseThatTheChartRenders(t *testing.T) {
 	table := chart.Load()
 	for name, want := range rendered {
 		t.Run(name, func(t *testing.T) {
-			v, exact, err := table.Resolve(name)
-			if err != nil || !exact {
+			if _, exact, err := table.Resolve(name); err != nil || !exact {
 				t.Fatalf("Resolve(%s): exact = %v, error = %v, want the exact release", name, exact, err)
 			}
 			for i := range want {
@@ -427,13 +411,8 @@ func TestImagesAreThoseThatTheChartRenders(t *testing.T) {
 				want[i] = strings.ReplaceAll(want[i], ":devel-ubi8", ":"+name)
 			}
 			slices.Sort(want)
-			list := func(all bool) []string {
-				found, err := images.List(table, v, nil, images.Nodes{}, all)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var out []string
-				for _, i := range found {
+			list := func(all bool) (out []string) {
+				for _, i := range listed(t, name, images.Nodes{}, all) {
 					if !all || slices.Contains(want, i.Name) || !slices.Contains(switched, i.Operand) {
 						out = append(out, i.Name)
 					}

@@ -1,6 +1,7 @@
 package lint_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -62,6 +63,9 @@ func TestReleasesThatDoNotExist(t *testing.T) {
 				t.Errorf("Lint of %q for %q: error %v, want none", c, v, err)
 			}
 		}
+	}
+	if _, err := lint.Lint(lint.Options{Version: "v99"}); !errors.Is(err, chart.ErrVersion) {
+		t.Errorf("Lint for v99: error = %v, want %v", err, chart.ErrVersion)
 	}
 	newer := findings(t, "v99.1.0", "driver: {brandNew: 1, enabled: true}\nnewOperand: {x: 1}\n")
 	if newer.AtLeast(check.Warning) || newer.Summary() != "3 notes" {

@@ -1,19 +1,16 @@
 package lint_test
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 func judge(t testing.TB, o lint.Options) *lint.Result {
@@ -32,15 +29,7 @@ func findings(t testing.TB, version, text string) check.Report {
 	return judge(t, lint.Options{Version: version, Files: []lint.Input{{Name: "f", Data: []byte(text)}}}).Report
 }
 
-// read reads the file at a path, which may be given in parts.
-func read(t testing.TB, path ...string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
+func read(t testing.TB, path ...string) []byte { return []byte(folder.Read(t, path...)) }
 
 // underLimit checks that a function allocates at most 50 MB.
 func underLimit(t *testing.T, f func()) {
@@ -67,6 +56,13 @@ func brief(r check.Report) []string {
 			subject = " " + f.Subject
 		}
 		out = append(out, fmt.Sprintf("%s %s%s%s", f.Severity.String(), f.Check.ID, subject, line))
+	}
+	return out
+}
+
+func reasons(r check.Report) (out []string) {
+	for _, f := range r.Findings {
+		out = append(out, f.Reason)
 	}
 	return out
 }
@@ -106,12 +102,6 @@ func TestConfigMapOfAnotherFile(t *testing.T) {
 	}})
 	if got.Judged != 3 || len(got.Report.Findings) > 0 {
 		t.Errorf("ConfigMap with a similar name in another file: findings = %v, checked = %d (%v); want none, 3", brief(got.Report), got.Judged, got.Kinds)
-	}
-}
-
-func TestUnusableOptions(t *testing.T) {
-	if _, err := lint.Lint(lint.Options{Version: "v99"}); !errors.Is(err, chart.ErrVersion) {
-		t.Errorf("Lint for v99: error = %v, want %v", err, chart.ErrVersion)
 	}
 }
 
@@ -194,17 +184,4 @@ func FuzzCommand(f *testing.F) {
 			result = again
 		}
 	})
-}
-
-func TestMaskHidesPasswordsAndTokens(t *testing.T) {
-	for script, want := range map[string]string{
-		"helm install --password hunter2":          "helm install --password ***",
-		"--set a.api_key=k1234,b=1":                "--set a.api_key=***,b=1",
-		"echo nvapi-0123456789abcdefXYZ":           "echo ***",
-		"--docker-password=\"$NGC_KEY\" --set a=b": "--docker-password=\"$NGC_KEY\" --set a=b",
-	} {
-		if got := check.Mask(script); got != want {
-			t.Errorf("%s masked = %s, want %s", script, got, want)
-		}
-	}
 }

@@ -3,6 +3,7 @@ package lint_test
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,21 +47,17 @@ func freeBelow(path chart.Path) bool {
 	return false
 }
 
-// mutate changes the entry in one of four ways. It returns the changed nodes, or nil if nothing was changed.
-func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
+// mutate changes the entry in one of four ways. It reports false if the entry cannot be changed in this way.
+func mutate(r *rand.Rand, p place, kind int) bool {
 	name := p.key.Value
+	if freeBelow(p.path) || kind < 2 && len(name) < 3 {
+		return false
+	}
 	switch kind {
 	case 0: // remove a letter
-		if len(name) < 3 || freeBelow(p.path) {
-			return nil
-		}
 		i := r.IntN(len(name))
 		p.key.Value = name[:i] + name[i+1:]
-		return []*yaml.Node{p.key}
 	case 1: // replace a letter or swap two
-		if len(name) < 3 || freeBelow(p.path) {
-			return nil
-		}
 		i := 1 + r.IntN(len(name)-1)
 		letters := []byte(name)
 		if r.IntN(2) == 0 {
@@ -68,40 +65,24 @@ func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
 		} else {
 			letters[i] = "xqzj"[r.IntN(4)]
 		}
-		if string(letters) == name {
-			return nil
-		}
 		p.key.Value = string(letters)
-		return []*yaml.Node{p.key}
 	case 2: // move the entry one level up
-		if p.outer == nil || freeBelow(p.path) {
-			return nil
+		if p.outer == nil || slices.ContainsFunc(p.outer.Content, func(n *yaml.Node) bool { return n.Value == name }) {
+			return false
 		}
-		for i := 0; i+1 < len(p.outer.Content); i += 2 {
-			if p.outer.Content[i].Value == name {
-				return nil
-			}
-		}
-		p.parent.Content = append(p.parent.Content[:p.at:p.at], p.parent.Content[p.at+2:]...)
+		p.parent.Content = slices.Delete(p.parent.Content, p.at, p.at+2)
 		p.outer.Content = append(p.outer.Content, p.key, p.value)
-		return []*yaml.Node{p.key}
 	default: // change the type of the value
-		if freeBelow(p.path) {
-			return nil
+		if p.value.Tag == "!!null" {
+			return false
 		}
-		var other *yaml.Node
-		switch {
-		case p.value.Kind == yaml.SequenceNode, p.value.Kind == yaml.ScalarNode && p.value.Tag != "!!null":
-			other = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: "x"}, {Kind: yaml.ScalarNode, Value: "y"}}}
-		case p.value.Kind == yaml.MappingNode:
-			other = &yaml.Node{Kind: yaml.ScalarNode, Value: "text", Style: yaml.DoubleQuotedStyle}
-		default:
-			return nil
+		isMapping := p.value.Kind == yaml.MappingNode
+		*p.value = yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: "x"}, {Kind: yaml.ScalarNode, Value: "y"}}}
+		if isMapping {
+			*p.value = yaml.Node{Kind: yaml.ScalarNode, Value: "text", Style: yaml.DoubleQuotedStyle}
 		}
-		inner := p.value
-		*inner = *other
-		return append([]*yaml.Node{p.key, inner}, inner.Content...)
 	}
+	return kind != 1 || p.key.Value != name
 }
 
 func TestMutationsOfRealValuesAreReported(t *testing.T) {
@@ -125,19 +106,17 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 		all := places(doc.Content[0], nil, nil, nil)
 		p := all[r.IntN(len(all))]
 		kind := attempt % 4
-		nodes := mutate(r, p, kind)
-		if nodes == nil {
+		if !mutate(r, p, kind) {
 			continue
 		}
 		var out bytes.Buffer
 		if err := yaml.NewEncoder(&out).Encode(&doc); err != nil {
 			t.Fatal(err)
 		}
-		var path chart.Path
+		path := slices.Clone(p.path)
+		path[len(path)-1] = p.key.Value
 		if kind == 2 {
-			path = append(append(chart.Path{}, p.path[:len(p.path)-2]...), p.path[len(p.path)-1])
-		} else {
-			path = append(append(chart.Path{}, p.path[:len(p.path)-1]...), p.key.Value)
+			path = slices.Delete(path, len(path)-2, len(path)-1)
 		}
 		if status := chart.Load().Lookup(v, path).Status; kind < 3 && (status == chart.Known || status == chart.Group) {
 			continue // the changed name is another valid key
@@ -176,21 +155,12 @@ func linesOf(t *testing.T, data []byte, path chart.Path) map[int]bool {
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		t.Fatal(err)
 	}
-	n, out := doc.Content[0], map[int]bool{}
-	for i, name := range path {
-		for k := 0; k+1 < len(n.Content); k += 2 {
-			if n.Content[k].Value != name {
-				continue
+	out := map[int]bool{}
+	for _, p := range places(doc.Content[0], nil, nil, nil) {
+		if slices.Equal(p.path, path) {
+			for _, n := range append(p.value.Content, p.key) {
+				out[n.Line] = true
 			}
-			if i == len(path)-1 {
-				out[n.Content[k].Line] = true
-				for _, c := range n.Content[k+1].Content {
-					out[c.Line] = true
-				}
-				return out
-			}
-			n = n.Content[k+1]
-			break
 		}
 	}
 	return out

@@ -86,12 +86,8 @@ func TestUsedValuesAreCheckedOnce(t *testing.T) {
 					return []byte(values), nil
 				},
 			})
-			var reasons []string
-			for _, f := range result.Report.Findings {
-				reasons = append(reasons, f.Reason)
-			}
 			want := []string{"no version of the chart has this key; v24.9.2 silently ignores it"}
-			if diff := cmp.Diff(want, reasons); diff != "" {
+			if diff := cmp.Diff(want, reasons(result.Report)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if len(result.Unjudged) > 0 {
