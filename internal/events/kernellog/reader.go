@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// maxXIDs is the maximum number of XIDs that wait for the collector. Further ones are dropped.
+	// maxXIDs is the maximum number of XIDs, and of SXIDs, that wait for the collector. Further ones are dropped.
 	maxXIDs = 4096
 	// maxRecord is the size of the read buffer in bytes. The kernel fails a read if the buffer is smaller than
 	// the record.
@@ -56,8 +56,9 @@ type Reader struct {
 	opt            Options
 	lost, unparsed *prometheus.CounterVec
 
-	mu      sync.Mutex
-	waiting []gpu.XID // for Drain
+	mu sync.Mutex
+	// waiting holds XIDs and SXIDs for Drain: a storm of one kind must not displace the other.
+	waiting [2][]gpu.XID
 	since   time.Time // when reading began; zero if the log is not being read
 
 	// Only Run uses the following fields.
@@ -101,13 +102,15 @@ func New(opt Options) *Reader {
 	return r
 }
 
-// Drain appends the XIDs and SXIDs since the previous call, oldest first. Those logged before the log was opened are
-// marked as Past.
+// Drain appends the XIDs and then the SXIDs since the previous call, each oldest first. Those logged before the log was
+// opened are marked as Past.
 func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	into = append(into, r.waiting...)
-	r.waiting = r.waiting[:0]
+	for kind := range r.waiting {
+		into = append(into, r.waiting[kind]...)
+		r.waiting[kind] = r.waiting[kind][:0]
+	}
 	return into
 }
 
@@ -142,7 +145,7 @@ func (r *Reader) Run(ctx context.Context) {
 func (r *Reader) began(since time.Time, past map[pastKey]gpu.XID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.since, r.waiting = since, slices.AppendSeq(r.waiting, maps.Values(past))
+	r.since, r.waiting[0] = since, slices.AppendSeq(r.waiting[0], maps.Values(past))
 }
 
 // A pastKey tells apart the XIDs that occurred before the log was opened. The latest of each key is reported.
@@ -239,11 +242,15 @@ func (r *Reader) keep(x gpu.XID, line string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.waiting) >= maxXIDs {
+	kind := 0
+	if x.OnSwitch {
+		kind = 1
+	}
+	if len(r.waiting[kind]) >= maxXIDs {
 		r.lost.WithLabelValues(lostXIDs).Inc()
 		return
 	}
-	r.waiting = append(r.waiting, x)
+	r.waiting[kind] = append(r.waiting[kind], x)
 }
 
 // A Device is an open log, positioned at its first record. Read blocks until there is a record, and returns one. If

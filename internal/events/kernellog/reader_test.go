@@ -162,7 +162,8 @@ func TestLinesAreReportedOnce(t *testing.T) {
 				sequence, at, sequence)
 		}
 		d := newDevice(linkError(1, 10e6), linkError(2, 11e6), record(3, time.Second, 31), nil,
-			record(5, 10*time.Minute, 31), record(6, time.Hour-time.Second, 13), fromUser, record(8, time.Hour+time.Minute, 62))
+			record(5, 10*time.Minute, 31), record(6, time.Hour-time.Second, 13), fromUser,
+			record(8, time.Hour+time.Minute, 62))
 		r := run(t, d)
 		r.expect("past 13@-1s", "past 145@-59m49s", "past 31@-50m0s", "past 62@0s")
 		time.Sleep(20 * time.Second)
@@ -242,9 +243,10 @@ func TestLossesAreCounted(t *testing.T) {
 		for i := range 5000 { // none of them is accepted
 			d.live <- record(14+i, time.Hour, 31)
 		}
+		d.live <- []byte("4,5014,0,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS")
 		synctest.Wait()
-		if got := len(r.reader.Drain(nil)); got != 4096 {
-			t.Errorf("XIDs = %d, want 4096", got)
+		if got := r.reader.Drain(nil); len(got) != 4097 || !got[4096].OnSwitch {
+			t.Errorf("XIDs and SXIDs = %d, want 4096 XIDs and an SXID", len(got))
 		}
 		r.counts(lostRecords+"8", lostXIDs+"904")
 	})
