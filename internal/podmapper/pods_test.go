@@ -464,25 +464,15 @@ func TestRememberedPodKeepsItsUID(t *testing.T) {
 // The mirror of a static pod is deleted and recreated by the kubelet. The pod keeps its UID, so its counters continue
 // and its processes stay attributed.
 func TestStaticPodWithoutMirror(t *testing.T) {
-	const hash = "31d1f9b2c4aa4e0f8b3d7c6e5f4a3b2c"
-	n, server := newOnNode(t), &api{}
-	n.log("ml_s_" + hash)
-	known := infos{"ml/s": {UID: uidA, Hash: hash, Created: n.at.Add(-time.Hour)}}
-	server.set(known)
+	n := newOnNode(t)
+	n.log("ml_s_" + static)
+	server := newAPI(infos{"ml/s": {UID: uidA, Hash: static, Created: n.at.Add(-time.Hour)}})
 	opt := server.options()
 	opt.LogFolder = n.logs
 	w := newAged(t, opt, holds("ml/s", gpu4+"::0"), holds("ml/b", gpu4+"::1"))
-	uid := func() string {
-		for _, x := range w.attribute().UseOf(4).Owners {
-			if x.Pod == "s" {
-				return x.PodUID
-			}
-		}
-		return "none"
-	}
-	want(t, "UID with its mirror", uid(), uidA)
+	want(t, "UID with its mirror", uids(w.attribute())["s"], uidA)
 	server.set(nil)
-	want(t, "UID while there is no mirror", uid(), uidA)
+	want(t, "UID while there is no mirror", uids(w.attribute())["s"], uidA)
 }
 
 // Dynamic MIG: pod a ends while the kubelet restarts. Then the claim of pod b creates an instance in the same place.

@@ -49,10 +49,6 @@ func (n *onNode) log(name string) {
 	}
 }
 
-func (n *onNode) options() podmapper.Options {
-	return podmapper.Options{LogFolder: n.logs}
-}
-
 // uids returns the owners' UIDs by pod for the GPU that all pods share.
 func uids(o *gpu.Owners) map[string]string {
 	out := map[string]string{}
@@ -82,8 +78,7 @@ func TestUIDsFromTheNode(t *testing.T) {
 			for _, folder := range tt.logs {
 				n.log(folder)
 			}
-			w := newWorld(t, n.options(), kubelet.Lists(
-				holds("ml/a", a), holds("ml/b", b)))
+			w := worldWith(t, podmapper.Options{LogFolder: n.logs}, holds("ml/a", a), holds("ml/b", b))
 			want(t, "UIDs", uids(w.attribute()), map[string]string{"a": tt.a, "b": tt.b})
 		})
 	}
@@ -92,7 +87,7 @@ func TestUIDsFromTheNode(t *testing.T) {
 // The folders change while the kubelet keeps listing the same pods.
 func TestUIDsFromTheNodeChange(t *testing.T) {
 	n := newOnNode(t)
-	w := worldWith(t, n.options(), holds("ml/a", gpu4+"::0"))
+	w := worldWith(t, podmapper.Options{LogFolder: n.logs}, holds("ml/a", gpu4+"::0"))
 	want(t, "UIDs without files", uids(w.attribute()), map[string]string{"a": ""})
 	n.log("ml_a_" + uidA)
 	first := w.attribute()

@@ -406,7 +406,8 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestBudgets checks the limits on one container's labels.
+// TestBudgets checks the limits on one container's labels, and that a name that is longer than any runtime allows is
+// omitted.
 func TestBudgets(t *testing.T) {
 	c := listed{ID: "a1", Labels: map[string]string{"empty": "", "long": strings.Repeat("x", maxLabelValue+1)}}
 	for i := range maxLabels + 3 {
@@ -418,11 +419,7 @@ func TestBudgets(t *testing.T) {
 		t.Errorf("%d labels from %s on, %d dropped; want %d from key00 on, 4 dropped",
 			len(got), got[0].Name, dropped, maxLabels)
 	}
-}
-
-// A name that is longer than any runtime allows is omitted.
-func TestNameWithoutEnd(t *testing.T) {
-	c := listed{ID: "0123456789abcdef", Names: []string{"/" + strings.Repeat("x", 1<<20)}}
+	c = listed{ID: "0123456789abcdef", Names: []string{"/" + strings.Repeat("x", 1<<20)}}
 	if name := nameOf(&c); name != "0123456789ab" {
 		t.Errorf("name of %d bytes, want 0123456789ab", len(name))
 	}

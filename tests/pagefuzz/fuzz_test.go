@@ -57,11 +57,7 @@ func play(t *testing.T, seed uint64) (pages int) {
 		n := newNode(t, w, seed)
 		defer n.stop()
 
-		mapper := podmapper.New(func() podmapper.Options {
-			o := n.options()
-			o.Metrics, o.Dial = podmapper.NewMetrics(prometheus.NewRegistry()), n.dial
-			return o
-		}())
+		mapper := podmapper.New(n.options())
 		defer mapper.Close()
 
 		c := newChecker(t, w, interval, virtual)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -50,11 +51,12 @@ type node struct {
 	w      *world
 	socket string // file whose modification time says when the kubelet started; nothing connects to it
 
-	mu       sync.Mutex
+	boot   int
+	server *grpc.Server
+
+	mu       sync.Mutex // guards the fields below
 	rng      *rand.Rand // separate from the world's generator, because requests arrive while the world is read
-	boot     int
 	started  time.Time
-	server   *grpc.Server
 	listener *bufconn.Listener
 }
 
@@ -83,15 +85,11 @@ func (n *node) follow() {
 	n.w.mu.Lock()
 	boot := n.w.kubelet.boot
 	n.w.mu.Unlock()
-	n.mu.Lock()
-	server := n.server
-	restart := boot != n.boot
-	n.boot = boot
-	n.mu.Unlock()
-	if !restart {
+	if boot == n.boot {
 		return
 	}
-	server.Stop()
+	n.boot = boot
+	n.server.Stop() // before the lock, which its requests need
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.start(time.Now())
@@ -234,11 +232,11 @@ func (n *node) GetAllocatableResources(context.Context,
 	return r, nil
 }
 
-// options returns the options of a mapper for this kubelet and its API server. The caller adds Metrics and Dial.
+// options returns the options of a mapper for this kubelet and its API server.
 func (n *node) options() podmapper.Options {
 	w := n.w
 	return podmapper.Options{
-		Socket: n.socket, PodUID: true,
+		Socket: n.socket, PodUID: true, Dial: n.dial, Metrics: podmapper.NewMetrics(prometheus.NewRegistry()),
 		Pod: func(namespace, name string) (podmapper.PodInfo, bool) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

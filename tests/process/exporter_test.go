@@ -214,18 +214,18 @@ func TestFirstSimulatedNode(t *testing.T) {
 func readDump(t *testing.T, path string) string {
 	t.Helper()
 	page := folder.Read(t, path)
-	if strings.HasSuffix(path, ".gz") {
-		text, err := gzip.NewReader(strings.NewReader(page))
-		if err != nil {
-			return ""
-		}
-		all, err := io.ReadAll(text)
-		if err != nil {
-			return ""
-		}
-		return string(all)
+	if !strings.HasSuffix(path, ".gz") {
+		return page
 	}
-	return page
+	text, err := gzip.NewReader(strings.NewReader(page))
+	if err != nil {
+		return ""
+	}
+	all, err := io.ReadAll(text)
+	if err != nil {
+		return ""
+	}
+	return string(all)
 }
 
 // Pages are dumped to files. Dumps older than --dump-retention are deleted, including the JSON dumps of earlier
