@@ -464,11 +464,9 @@ func TestProcessesAreDeclined(t *testing.T) {
 	if err := r.Read(t.Context(), gpu.ReadRequest{Processes: []bool{false, true}}, &b); err != nil {
 		t.Fatal(err)
 	}
-	isDeclined := func(f gpu.Fault) bool {
-		return f.Row == 1 && f.Part == gpu.PartProcesses && errors.Is(f.Err, gpu.ErrNotSupported)
-	}
-	if len(b.Faults) != 1 || !isDeclined(b.Faults[0]) || len(b.Processes) != 0 {
-		t.Errorf("faults = %v and processes = %v, want one fault of row 1 and no process", b.Faults, b.Processes)
+	want := []string{"GPU 0 #0 45", "GPU 1 #0 45", "GPU 1 processes not_supported"}
+	if checkEqual(t, "batch", want, r.shown(&b)); len(b.Processes) != 0 {
+		t.Errorf("processes = %v, want none", b.Processes)
 	}
 }
 

@@ -80,42 +80,34 @@ func TestMissingForProfiling(t *testing.T) {
 	}
 }
 
-// Fields that are not watched are logged with one line for each reason, with their names and devices.
+// Fields that are not watched are logged with one line for each reason, with their names and devices. Fields of entities
+// that do not exist are not a warning, because counters files for a fleet name them.
 func TestUnwatchedFieldsAreLogged(t *testing.T) {
-	plan := planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005), profiling(1002))
-	plan.Counters = []gpu.Counter{{Field: 0}, {Field: 1}, {Field: 2}}
+	plan := planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005), field(862, onSwitches),
+		field(1110, onCPUs), profiling(1002))
+	plan.Counters = []gpu.Counter{{Field: 0}, {Field: 1}, {Field: 2}, {Field: 4}, {Field: 5}}
 	plan.Derived = []gpu.Derived{{HasField: true, Field: 3}} // the last field is only needed for accounting
 	var log strings.Builder
 	start(t, plan, logTo(&log),
-		append(replaced(world(), "prof=1001-1012", "prof=error:-36"), gpuLine(2, "prof=1001"))...)
+		append(replaced(world(), "prof=1001-1012", "prof=error:-36"), gpuLine(2, "prof=1001"), "without cpu")...)
 	var got []string
 	for line := range strings.Lines(log.String()) {
-		if strings.Contains(line, "not watched") {
+		if _, line, _ = strings.Cut(line, " level="); strings.Contains(line, "not watched") {
 			got = append(got, line)
 		}
 	}
-	if len(got) != 4 {
-		t.Fatalf("log lines = %d, want 4:\n%s", len(got), log.String())
+	if len(got) != 6 {
+		t.Fatalf("log lines = %d, want 6:\n%s", len(got), log.String())
 	}
-	mentions(t, got[0], "level=WARN", `fields="FIELD_1001, FIELD_1004, FIELD_1005"`, "-36",
+	slices.Sort(got)
+	mentions(t, got[0], "INFO", "fields=FIELD_1002", "-36", "GPU 0")
+	mentions(t, got[1], "INFO", "fields=FIELD_1002", "does not have this profiling field", `devices="GPU 2"`)
+	mentions(t, got[2], "INFO", "fields=FIELD_1110", "the engine cannot list a CPU", "-33")
+	mentions(t, got[3], "INFO", "fields=FIELD_862", "exists or is selected")
+	mentions(t, got[4], "WARN", `fields="FIELD_1001, FIELD_1004, FIELD_1005"`, "-36",
 		`devices="GPU 0, GPU 1, GPU instance 7 of GPU 1, GPU instance 8 of GPU 1"`)
-	mentions(t, got[1], "level=INFO", "fields=FIELD_1002", "-36", "GPU 0")
-	mentions(t, got[2], "level=WARN", `fields="FIELD_1004, FIELD_1005"`, "does not have this profiling field",
+	mentions(t, got[5], "WARN", `fields="FIELD_1004, FIELD_1005"`, "does not have this profiling field",
 		`devices="GPU 2"`)
-	mentions(t, got[3], "level=INFO", "fields=FIELD_1002", "does not have this profiling field", `devices="GPU 2"`)
-}
-
-// Fields of entities that do not exist are not a warning, because counters files for a fleet name them.
-func TestMissingEntitiesAreNoWarning(t *testing.T) {
-	plan := planOf(field(150, onGPU), field(862, onSwitches), field(1110, onCPUs))
-	plan.Counters = []gpu.Counter{{Field: 0}, {Field: 1}, {Field: 2}}
-	var log strings.Builder
-	start(t, plan, logTo(&log), gpuLine(0, ""), "without cpu")
-	mentions(t, log.String(), `level=INFO msg="Fields are not watched"`, "exists or is selected",
-		"the engine cannot list a CPU", "-33")
-	if strings.Contains(log.String(), "WARN") {
-		t.Errorf("log has warnings:\n%s", log.String())
-	}
 }
 
 // linger reads for n pauses.

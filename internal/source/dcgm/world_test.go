@@ -199,7 +199,7 @@ func (r *rig) lives() {
 // pause waits until the engine has taken another sample. The engine samples by the system clock.
 func pause() { <-time.After(interval / 2) }
 
-// shown returns samples, XIDs and faults as text, such as "GPU 0 #1 71.5".
+// shown returns samples, XIDs and faults as text, such as "GPU 0 #1 71.5" and "GPU 0 entity lost".
 func (r *rig) shown(b *gpu.Batch) (lines []string) {
 	name := func(row int) string {
 		if row == gpu.AllRows {
@@ -214,7 +214,11 @@ func (r *rig) shown(b *gpu.Batch) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%s XID %d", name(x.Row), x.Code))
 	}
 	for _, x := range b.Faults {
-		lines = append(lines, fmt.Sprintf("%s #%d %s", name(x.Row), x.Field, gpu.Reason(x.Err)))
+		part := map[gpu.Part]string{
+			gpu.PartField: fmt.Sprint("#", x.Field), gpu.PartEntity: "entity", gpu.PartProcesses: "processes",
+			gpu.PartHealthChecks: "health", gpu.PartPeerStates: "peers",
+		}[x.Part]
+		lines = append(lines, fmt.Sprintf("%s %s %s", name(x.Row), part, gpu.Reason(x.Err)))
 	}
 	slices.Sort(lines)
 	return lines
