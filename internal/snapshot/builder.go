@@ -40,7 +40,7 @@ type cell struct {
 type Builder struct {
 	derivers []Deriver
 	cycle    Cycle
-	fields   map[gpu.FieldID]int // index in the plan; that of the first if several fields have the ID
+	fields   map[gpu.FieldID]int // index in the plan; that of the GPUs if their links have a field of the same ID
 	cells    []cell              // by field, then by row
 	maxAge   []int64             // by field: maximum age of a served sample in nanoseconds
 	roots    [][]int             // rows of each GPU or other root, including its instances and links
@@ -63,7 +63,9 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 	}
 	b.cycle = Cycle{Topology: t, Plan: plan, builder: b}
 	for i, f := range slices.Backward(plan.Fields) {
-		b.fields[f.ID] = i
+		if _, other := b.fields[f.ID]; !other || !f.Levels.Has(gpu.KindNVLink) {
+			b.fields[f.ID] = i
+		}
 		interval := plan.IntervalOf(i)
 		if f.AllSamples { // a Read reports all samples since the previous Read
 			interval = max(interval, plan.Interval)

@@ -44,8 +44,8 @@ func (c *Cycle) cell(id gpu.FieldID, row int) cell {
 	return cell{}
 }
 
-// Value returns the value of a field in a row, absent if there is none or if the plan lacks the field. If several
-// fields of the plan have the ID, it is that of the first.
+// Value returns the value of a field in a row, absent if there is none or if the plan lacks the field. If GPUs and
+// their links have a field of the same ID, it is that of the GPUs.
 func (c *Cycle) Value(id gpu.FieldID, row int) gpu.Value { return c.cell(id, row).value }
 
 // Missing returns why the field has no value in the row, or "" if no reason was reported.

@@ -45,6 +45,10 @@ func newRig(t *testing.T) *rig {
 	for _, name := range Families() {
 		r.plan.Derived = append(r.plan.Derived, gpu.Derived{Name: name})
 	}
+	// A field of links, which no rule uses, has the ID of one of GPUs.
+	r.plan.Fields = []gpu.Field{
+		{ID: catalog.NVLinkCountLinkRecoveryFailedEvents, Levels: gpu.KindsOf(gpu.KindNVLink)},
+	}
 	for _, id := range append(catalog.FamilyNamed(catalog.GPUVerdict).Values, catalog.GPUTemp) {
 		e, _ := catalog.ByID(id)
 		r.plan.Fields = append(r.plan.Fields, e.Field())
