@@ -2,7 +2,6 @@ package mig
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,10 +15,7 @@ import (
 // All 81 default configs of NVIDIA are parsed. Each entry equals the result of Default, and fits every board to which
 // it may apply.
 func TestUpstreamDefaultsAreFeasible(t *testing.T) {
-	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := material.Read(t, "data/upstream/mig-parted/config-default.yaml")
 	c, findings := ParseConfig(data)
 	for _, f := range findings {
 		if f.Severity > check.Note {

@@ -2,7 +2,6 @@ package mig
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -132,10 +131,7 @@ func TestPredictionHasUpstreamsLabels(t *testing.T) {
 		"expected-output-mig-mixed.txt":  node(t, "A100-40GB", "1g.5gb=7"),
 	} {
 		t.Run(file, func(t *testing.T) {
-			data, err := os.ReadFile(material.Path(t, "data/upstream/k8s-device-plugin/"+file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := material.Read(t, "data/upstream/k8s-device-plugin/"+file)
 			strategy := StrategyNone
 			for _, s := range []string{StrategySingle, StrategyMixed} {
 				if strings.Contains(file, s) {

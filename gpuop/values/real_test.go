@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // leaves returns the leaves of a values file by path.
@@ -70,11 +70,7 @@ func setAt(root map[string]any, path chart.Path, v any) {
 
 func readValues(t *testing.T, dir string, v chart.Version) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
+	return folder.Read(t, dir, v.String(), "values.yaml")
 }
 
 // Migration from every release keeps all comments, and the user's values for keys that both releases have.
@@ -126,11 +122,7 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 			have := leaves(t, m.YAML)
 			for path, value := range want {
 				both++
-				if got, ok := have[path]; !ok && !hasBelow(have, path) {
-					t.Errorf("%s: value %v was lost", path, value)
-				} else if ok && fmt.Sprint(got) != fmt.Sprint(value) {
-					t.Errorf("%s: %v became %v, want no change", path, value, got)
-				}
+				kept(t, have, path, value, value)
 			}
 			if got := strings.Count(m.YAML, "of the user"); got != comments {
 				t.Errorf("comments kept = %d, want %d", got, comments)
@@ -165,12 +157,7 @@ func TestMigrationKeepsWhatEqualsADefault(t *testing.T) {
 					continue
 				}
 				both++
-				got, ok := have[path]
-				if !ok && !hasBelow(have, path) {
-					t.Errorf("%s: value %v was lost", path, value)
-				} else if ok && fmt.Sprint(got) != fmt.Sprint(value) && fmt.Sprint(got) != fmt.Sprint(now) {
-					t.Errorf("%s: %v became %v, want no change or the new default %v", path, value, got, now)
-				}
+				kept(t, have, path, value, now)
 			}
 			if both < 50 {
 				t.Errorf("compared keys = %d, want at least 50", both)
@@ -197,22 +184,46 @@ func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
 	t.Errorf("findings = %v, want one about migManager.version, which equals a default of v23.9", m.Report.Findings)
 }
 
-// A renamed group is merged into an existing group with the new name.
-func TestMigrationJoinsGroups(t *testing.T) {
-	const text = "driver:\n  rollingUpdate:\n    maxUnavailable: \"2\" # ours\ndaemonsets:\n  priorityClassName: high\n"
-	m := migrated(t, text, release(t, "v22.9.0"), release(t, "v26.7.0"))
-	if want := "daemonsets:\n  priorityClassName: high\n  rollingUpdate:\n    maxUnavailable: \"2\" # ours\n"; m.YAML != want {
-		t.Errorf("values =\n%s\nwant\n%s", m.YAML, want)
+// TestMigratedText migrates values from v22.9.0.
+func TestMigratedText(t *testing.T) {
+	const umbrella = "global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n%s  driver:\n    toolkit:\n      enabled: false\n"
+	for _, tt := range []struct{ text, want string }{ // want is empty if nothing changes
+		// in an umbrella chart, the operator's values stay in the group gpu-operator
+		{fmt.Sprintf(umbrella, "  psp:\n    enabled: false\n"), fmt.Sprintf(umbrella, "")},
+		// a renamed group is merged into an existing group with the new name
+		{"driver:\n  rollingUpdate:\n    maxUnavailable: \"2\" # ours\ndaemonsets:\n  priorityClassName: high\n",
+			"daemonsets:\n  priorityClassName: high\n  rollingUpdate:\n    maxUnavailable: \"2\" # ours\n"},
+		// a key that no release had is not moved, even if its name is similar to a key of the chart
+		{"validator:\n  toolkit:\n    enabled: false\n", ""},
+		{"nodeStatusExporter:\n  toolkit:\n    enabled: false\n", ""},
+		{"operator:\n  devicePlugin:\n    enabled: false\n", ""},
+		{"dcgmExporter:\n  podAnnotations:\n    a: b\n", ""},
+		{"drivr:\n  enabled: false\n", ""},
+		{"containerToolkit:\n  enabled: false\n", ""},
+		{"node-feature-discovery:\n  worker:\n    tolerations_: []\n", ""},
+	} {
+		want := tt.want
+		if want == "" {
+			want = tt.text
+		}
+		if m := migrated(t, tt.text, release(t, "v22.9.0"), release(t, "v26.7.0")); m.YAML != want {
+			t.Errorf("values =\n%s\nwant\n%s", m.YAML, want)
+		}
 	}
 }
 
-func hasBelow(have map[string]any, path string) bool {
+// kept checks that a migration kept the value at a path, or replaced it with other.
+func kept(t *testing.T, have map[string]any, path string, value, other any) {
+	t.Helper()
+	got, ok := have[path]
 	for p := range have {
 		if strings.HasPrefix(p, path+".") {
-			return true
+			return
 		}
 	}
-	return false
+	if text := fmt.Sprint(got); !ok || text != fmt.Sprint(value) && text != fmt.Sprint(other) {
+		t.Errorf("%s: value %v was lost or became %v, want no change or %v", path, value, got, other)
+	}
 }
 
 // The list of changes must have every changed default. The entry of driver.version must mention the new major version.
@@ -305,23 +316,6 @@ func TestMigrationChangesNothingElse(t *testing.T) {
 		text := readValues(t, dir, v)
 		if m := migrated(t, text, v, v); m.YAML != text || len(m.Changes) > 0 {
 			t.Errorf("%s: changes = %v, want none; values (-want +got):\n%s", v, m.Changes, cmp.Diff(text, m.YAML))
-		}
-	}
-}
-
-// A key that no release had is not moved, even if its name is similar to a key of the chart.
-func TestMigrationMovesOnlyRenamedKeys(t *testing.T) {
-	for _, text := range []string{
-		"validator:\n  toolkit:\n    enabled: false\n",
-		"nodeStatusExporter:\n  toolkit:\n    enabled: false\n",
-		"operator:\n  devicePlugin:\n    enabled: false\n",
-		"dcgmExporter:\n  podAnnotations:\n    a: b\n",
-		"drivr:\n  enabled: false\n",
-		"containerToolkit:\n  enabled: false\n",
-		"node-feature-discovery:\n  worker:\n    tolerations_: []\n",
-	} {
-		if m := migrated(t, text, release(t, "v24.9.0"), release(t, "v26.7.0")); m.YAML != text {
-			t.Errorf("values =\n%s\nwant no change of\n%s", m.YAML, text)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -14,12 +15,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // policyOf returns the ClusterPolicy among rendered manifests.
-func policyOf(t *testing.T, manifests []byte) map[string]any {
+func policyOf(t *testing.T, manifests string) map[string]any {
 	t.Helper()
-	decoder := yaml.NewDecoder(bytes.NewReader(manifests))
+	decoder := yaml.NewDecoder(strings.NewReader(manifests))
 	for {
 		var object map[string]any
 		if err := decoder.Decode(&object); err != nil {
@@ -68,43 +70,41 @@ func withoutNull(m map[string]any) map[string]any {
 	return out
 }
 
+// planned returns the values for a request, or nil if the release or another feature excludes it.
+func planned(t *testing.T, r values.Request) []byte {
+	t.Helper()
+	plan, err := values.Generate(r)
+	if errors.Is(err, values.ErrVersion) || errors.Is(err, values.ErrExcludes) {
+		return nil
+	}
+	if err != nil {
+		t.Fatalf("%s %s %v: Generate: error = %v, want none", r.Version, r.Platform, r.Features, err)
+	}
+	text, err := plan.YAML("values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 // The test validates the ClusterPolicy of every plan against the release's CRDs, in a sample of releases.
 func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 	dir := charts.Data(t)
 	releases, plans := charts.Sample(chart.Load().Versions(), 5), 0
 	for _, v := range releases {
 		set := &charts.Definitions{}
-		files, err := filepath.Glob(filepath.Join(dir, v.String(), "crds", "*.yaml"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: definitions = %d, error = %v, want at least one", v, len(files), err)
-		}
-		for _, f := range files {
-			data, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := set.Add(data); err != nil {
+		for _, f := range folder.Files(t, dir, v.String(), "crds", "*.yaml") {
+			if err := set.Add([]byte(folder.Read(t, f))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		rendered, err := os.ReadFile(filepath.Join(dir, v.String(), "rendered-defaults.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		object := policyOf(t, rendered)
+		object := policyOf(t, folder.Read(t, dir, v.String(), "rendered-defaults.yaml"))
 		// the API server drops nulls from fields that are not nullable; validation alone would reject them
 		spec := withoutNull(object["spec"].(map[string]any))
 		for _, r := range requests(v) {
-			plan, err := values.Generate(r)
-			if errors.Is(err, values.ErrVersion) || errors.Is(err, values.ErrExcludes) {
+			text := planned(t, r)
+			if text == nil {
 				continue
-			}
-			if err != nil {
-				t.Fatalf("%s %s %v: Generate: error = %v, want none", v, r.Platform, r.Features, err)
-			}
-			text, err := plan.YAML("values.yaml")
-			if err != nil {
-				t.Fatal(err)
 			}
 			var own map[string]any
 			if err := yaml.Unmarshal(text, &own); err != nil {
@@ -175,16 +175,9 @@ func TestPlansRenderWithTheRealCharts(t *testing.T) {
 				if len(r.Features) > 0 && r.Platform != "generic" && r.Platform != "openshift" && !charts.All() {
 					continue
 				}
-				plan, err := values.Generate(r)
-				if errors.Is(err, values.ErrVersion) || errors.Is(err, values.ErrExcludes) {
+				text := planned(t, r)
+				if text == nil {
 					continue
-				}
-				if err != nil {
-					t.Fatalf("%s %v: Generate: error = %v, want none", r.Platform, r.Features, err)
-				}
-				text, err := plan.YAML("values.yaml")
-				if err != nil {
-					t.Fatal(err)
 				}
 				plans++
 				if seen[string(withoutComments(text))] {
@@ -214,11 +207,7 @@ func TestMigrationsRenderWithTheNewestChart(t *testing.T) {
 	helm := helmTool(t)
 	table := chart.Load()
 	for _, v := range table.Versions() {
-		data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := migrated(t, string(data), v, table.Latest())
+		m := migrated(t, readValues(t, dir, v), v, table.Latest())
 		render(t, helm, filepath.Join(dir, table.Latest().String()), []byte(m.YAML))
 	}
 	t.Logf("%d migrations", len(table.Versions()))

@@ -249,16 +249,6 @@ func FuzzMigrate(f *testing.F) {
 	})
 }
 
-// In an umbrella chart, the operator's values are in the group gpu-operator. Migration must leave them there.
-func TestMigrateUmbrella(t *testing.T) {
-	table := chart.Load()
-	from, _, _ := table.Resolve("v23.9.2")
-	m := migrated(t, "global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  psp:\n    enabled: false\n  driver:\n    toolkit:\n      enabled: false\n", from, table.Latest())
-	if want := "global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  driver:\n    toolkit:\n      enabled: false\n"; m.YAML != want {
-		t.Errorf("values =\n%s\nwant\n%s", m.YAML, want)
-	}
-}
-
 // A file that holds values inside another object is rejected. The object's own fields could be mistaken for keys of the
 // chart.
 func TestMigrateRefusesOtherFiles(t *testing.T) {

@@ -16,12 +16,10 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
-	apps "k8s.io/api/apps/v1"
-	core "k8s.io/api/core/v1"
-	networking "k8s.io/api/networking/v1"
-	rbac "k8s.io/api/rbac/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	yamls "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 )
 
@@ -98,36 +96,22 @@ func mustRender(t testing.TB, c *helm.Chart, values string) *rendering {
 	return r
 }
 
-// kinds has an empty object of each kind that the chart renders, by API version and kind.
-var kinds = map[string]runtime.Object{
-	"v1 ServiceAccount":                               &core.ServiceAccount{},
-	"v1 ConfigMap":                                    &core.ConfigMap{},
-	"v1 Secret":                                       &core.Secret{},
-	"v1 Service":                                      &core.Service{},
-	"v1 ResourceQuota":                                &core.ResourceQuota{},
-	"v1 Pod":                                          &core.Pod{},
-	"apps/v1 DaemonSet":                               &apps.DaemonSet{},
-	"networking.k8s.io/v1 NetworkPolicy":              &networking.NetworkPolicy{},
-	"rbac.authorization.k8s.io/v1 Role":               &rbac.Role{},
-	"rbac.authorization.k8s.io/v1 RoleBinding":        &rbac.RoleBinding{},
-	"rbac.authorization.k8s.io/v1 ClusterRole":        &rbac.ClusterRole{},
-	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": &rbac.ClusterRoleBinding{},
-	"monitoring.coreos.com/v1 ServiceMonitor":         &monitoring.ServiceMonitor{},
-	"monitoring.coreos.com/v1 PodMonitor":             &monitoring.PodMonitor{},
-	"monitoring.coreos.com/v1 PrometheusRule":         &monitoring.PrometheusRule{},
+func init() {
+	if err := monitoring.AddToScheme(scheme.Scheme); err != nil {
+		panic(err)
+	}
 }
 
 // strictly decodes a document like an API server with field validation. Unknown and duplicate fields are errors.
 func strictly(doc string) (runtime.Object, error) {
-	var head struct{ APIVersion, Kind string }
-	if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
+	var kind meta.TypeMeta
+	if err := yaml.Unmarshal([]byte(doc), &kind); err != nil {
 		return nil, err
 	}
-	empty := kinds[head.APIVersion+" "+head.Kind]
-	if empty == nil {
-		return nil, fmt.Errorf("no type for %s %s", head.APIVersion, head.Kind)
+	o, err := scheme.Scheme.New(kind.GroupVersionKind())
+	if err != nil {
+		return nil, err
 	}
-	o := empty.DeepCopyObject()
 	return o, yaml.UnmarshalStrict([]byte(doc), o)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
@@ -84,35 +85,38 @@ func TestStringsThatYAMLReadsOtherwise(t *testing.T) {
 	}
 }
 
+// eachKey calls visit with the path of each key in values. It skips the keys below one for which visit returns false.
+func eachKey(values map[string]any, visit func(at []string) bool, path ...string) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		at := append(path[:len(path):len(path)], key)
+		if m, ok := values[key].(map[string]any); visit(at) && ok {
+			eachKey(m, visit, at...)
+		}
+	}
+}
+
 // TestNullValues sets each value to null, which removes its default. The chart must render without the value, or its
 // schema must name the key in an error. A template must not fail with a nil pointer.
 func TestNullValues(t *testing.T) {
 	c := load(t)
-	var walk func(path []string, values map[string]any)
-	walk = func(path []string, values map[string]any) {
-		for _, key := range slices.Sorted(maps.Keys(values)) {
-			at := append(path[:len(path):len(path)], key)
-			nested := any(nil)
-			for i := len(at) - 1; i >= 0; i-- {
-				nested = map[string]any{at[i]: nested}
-			}
-			text, err := yaml.Marshal(nested)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := render(c, string(text))
-			switch {
-			case err == nil:
-				r.objects(t)
-			case !strings.Contains(err.Error(), key) || strings.Contains(err.Error(), "template:"):
-				t.Errorf("%s: null: error %v, want one from the schema that names the key", strings.Join(at, "."), err)
-			}
-			if m, ok := values[key].(map[string]any); ok {
-				walk(at, m)
-			}
+	eachKey(c.Values, func(at []string) bool {
+		nested := map[string]any{}
+		if err := unstructured.SetNestedField(nested, nil, at...); err != nil {
+			t.Fatal(err)
 		}
-	}
-	walk(nil, c.Values)
+		text, err := yaml.Marshal(nested)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := render(c, string(text))
+		switch {
+		case err == nil:
+			r.objects(t)
+		case !strings.Contains(err.Error(), at[len(at)-1]) || strings.Contains(err.Error(), "template:"):
+			t.Errorf("%s: null: error %v, want one from the schema that names the key", strings.Join(at, "."), err)
+		}
+		return true
+	})
 
 	// NVIDIA's chart renders without these keys, so this chart must too
 	for _, key := range []string{"securityContext", "podSecurityContext", "podAnnotations", "podLabels", "resources",
@@ -130,36 +134,24 @@ func TestNullValues(t *testing.T) {
 func TestReusedValues(t *testing.T) {
 	want := mustRender(t, load(t), "").docs
 	optional := []string{"affinity", "arguments", "nodeSelector", "podSecurityContext", "priorityClassName",
-		"resources", "rollingUpdate",
-		"securityContext", "tolerations"}
-	var walk func(path []string, values map[string]any)
-	walk = func(path []string, values map[string]any) {
-		for _, key := range slices.Sorted(maps.Keys(values)) {
-			at := append(path[:len(path):len(path)], key)
-			c := load(t)
-			parent := c.Values
-			for _, section := range path {
-				parent = parent[section].(map[string]any)
-			}
-			delete(parent, key)
-			r, err := render(c, "")
-			if err != nil {
-				t.Errorf("without %s: %v", strings.Join(at, "."), err)
-				continue
-			}
-			r.objects(t)
-			if slices.Contains(optional, at[0]) {
-				continue
-			}
-			if d := cmp.Diff(want, r.docs); d != "" {
-				t.Errorf("without %s (-defaults +got):\n%s", strings.Join(at, "."), d)
-			}
-			if m, ok := values[key].(map[string]any); ok {
-				walk(at, m)
-			}
+		"resources", "rollingUpdate", "securityContext", "tolerations"}
+	eachKey(load(t).Values, func(at []string) bool {
+		c := load(t)
+		unstructured.RemoveNestedField(c.Values, at...)
+		r, err := render(c, "")
+		if err != nil {
+			t.Errorf("without %s: %v", strings.Join(at, "."), err)
+			return false
 		}
-	}
-	walk(nil, load(t).Values)
+		r.objects(t)
+		if slices.Contains(optional, at[0]) {
+			return false
+		}
+		if d := cmp.Diff(want, r.docs); d != "" {
+			t.Errorf("without %s (-defaults +got):\n%s", strings.Join(at, "."), d)
+		}
+		return true
+	})
 
 	c := load(t)
 	c.Values = nil
