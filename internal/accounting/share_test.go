@@ -287,18 +287,19 @@ func TestSharesOfOneGPU(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := last(t, test.moments...)
-			if diff := cmp.Diff(test.want, figuresOf(got), equal); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if why := slices.Sorted(maps.Keys(got[notAvailable])); strings.Join(why, ", ") != test.why {
-				t.Errorf("reasons = %q, want %q", why, test.why)
-			}
+			is(t, "figures", figuresOf(got), test.want)
+			is(t, "reasons", strings.Join(slices.Sorted(maps.Keys(got[notAvailable])), ", "), test.why)
 		})
 	}
 }
 
-// equal ignores rounding.
-var equal = cmpopts.EquateApprox(0, 1e-9)
+// is compares what is reported with what is expected. It ignores rounding.
+func is[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
 
 // labelsIn returns the labels of each series of a family in the only cycle of a play.
 func labelsIn(t *testing.T, p play, family string) (all []string) {
@@ -333,22 +334,15 @@ func TestLabels(t *testing.T) {
 	p := play{top: gpu.NewTopology(list), moments: []moment{at(0, uses, nil)}}
 	const b, c = "gpu=0 UUID=GPU-0 namespace=ns pod=b", "gpu=1 UUID=GPU-1 namespace=ns pod=c container=main"
 	const d, e = "gpu=11 UUID=GPU-11 GPU_I_ID=13 namespace=ns pod=d container=main", "gpu=12 UUID=GPU-12 hpc_job=4711"
-	if n := len(labelsIn(t, p, restUtil)); n != 5 {
-		t.Errorf("entities = %d, want 5", n)
-	}
-	if diff := cmp.Diff([]string{b, c, d, e}, labelsIn(t, p, podUtil)); diff != "" {
-		t.Errorf("accounts (-want +got):\n%s", diff)
-	}
-	want := []string{
+	is(t, "number of entities", len(labelsIn(t, p, restUtil)), 5)
+	is(t, "accounts", labelsIn(t, p, podUtil), []string{b, c, d, e})
+	is(t, "info series", labelsIn(t, p, podInfo), []string{
 		b + " container=main pod_uid=uid-1 resource=nvidia.com/gpu sharing=none",
 		b + " container=side pod_uid=uid-1 resource=nvidia.com/gpu sharing=none",
 		c + " pod_uid=uid-2 resource=nvidia.com/gpu sharing=time-slicing replicas=4",
 		d + " pod_uid=uid-3 resource=nvidia.com/gpu sharing=mig dra_claim_name=claim team=red",
 		e + " pod_uid= resource= sharing=none",
-	}
-	if diff := cmp.Diff(want, labelsIn(t, p, podInfo)); diff != "" {
-		t.Errorf("info series (-want +got):\n%s", diff)
-	}
+	})
 }
 
 // Extend does not modify the requested plan.
@@ -364,12 +358,9 @@ func TestExtend(t *testing.T) {
 		levels[f.ID] = f.Levels
 	}
 	instance := gpu.KindsOf(gpu.KindGPUInstance)
-	want := map[gpu.FieldID]gpu.Kinds{
+	is(t, "levels", levels, map[gpu.FieldID]gpu.Kinds{
 		150: 0, 69: gpuOnly, 156: gpuOnly, 203: gpuOnly, 252: gpuOnly | instance, 1001: instance,
-	}
-	if diff := cmp.Diff(want, levels); diff != "" {
-		t.Errorf("levels (-want +got):\n%s", diff)
-	}
+	})
 }
 
 func textOf(labels []gpu.Label) string {
@@ -399,20 +390,14 @@ func TestPartitionedGPUHeldWhole(t *testing.T) {
 		got, infos = figuresOf(shares(s)), shares(s)[podInfo]
 	})
 	maps.DeleteFunc(got, func(key string, _ figures) bool { return !strings.Contains(key, " ns/") })
-	want := map[string]figures{
+	is(t, "figures", got, map[string]figures{
 		// The instances have 3, 2 and 1 of 7 slices. One slice belongs to no instance.
 		"GPU-2/ ns/whole":  {no, no, no, 10. / 7, 1000},
 		"GPU-2/1 ns/whole": {0.5, 10, 15. / 7, 30. / 7, 3000},
 		"GPU-2/2 ns/part":  {0.5, 10, 10. / 7, 20. / 7, 2000},
 		"GPU-2/3 ns/whole": {0.5, 10, 5. / 7, 10. / 7, 1000},
-	}
-	if diff := cmp.Diff(want, got, equal); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	wantInfos := of{"GPU-2/ ns/whole/main none": 1, "GPU-2/2 ns/part/main mig": 1}
-	if diff := cmp.Diff(wantInfos, infos); diff != "" {
-		t.Errorf("info series (-want +got):\n%s", diff)
-	}
+	})
+	is(t, "info series", infos, of{"GPU-2/ ns/whole/main none": 1, "GPU-2/2 ns/part/main mig": 1})
 }
 
 // An account is kept as long as its owner holds the device, even if nothing changes. If an owner returns after its
@@ -425,9 +410,7 @@ func TestAccountLastsAsLongAsItsOwner(t *testing.T) {
 		moments = append(moments, at(i, one, nil)) // for 16.5 minutes
 	}
 	moments = append(moments, at(100, nil, nil), at(101, one, nil))
-	if got := last(t, moments...)[podAllocated][a]; got != 1000 {
-		t.Errorf("allocated = %v s after a cycle without attribution, want 1000", got)
-	}
+	is(t, "allocated seconds after a cycle without attribution", last(t, moments...)[podAllocated][a], 1000)
 	work := runs(process(1, 0.2, 1), process(2, 0.3, 1))
 	moments = []moment{at(0, two, nil), at(1, two, work)}
 	second := pods(gpu.SharingTimeSlicing, 2, 2)
@@ -436,11 +419,7 @@ func TestAccountLastsAsLongAsItsOwner(t *testing.T) {
 	}
 	moments = append(moments, at(102, pods(gpu.SharingTimeSlicing, 2, 2, 3), nil)) // the account is dropped now
 	moments = append(moments, at(103, two, work), at(104, two, work))
-	got := last(t, moments...)
-	want := of{a: 0.2, b: 0.3}
-	if diff := cmp.Diff(want, got[podUtil]); diff != "" {
-		t.Errorf("shares after 16 minutes (-want +got):\n%s", diff)
-	}
+	is(t, "shares after 16 minutes", last(t, moments...)[podUtil], of{a: 0.2, b: 0.3})
 }
 
 // If the number of slices of a GPU is unknown or smaller than that of its instances, its seconds are not reported.
@@ -628,23 +607,18 @@ func TestVirtualGPUs(t *testing.T) {
 	two, procs := replicas(1, 2), []gpu.Process{process(1, 0.1, 300), process(2, 0.35, 100)}
 	const b, c = "container=main namespace=ns pod=b vgpu=0", "container=main namespace=ns pod=c vgpu=1"
 	device := []string{"ENERGY{0} 1000000", "FB{0} 1000", "UTIL_RATIO{0} 0.6", "UTIL{0} 60"}
-	same := func(name string, want, got []string) {
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-	same("with virtual GPUs", []string{
+	is(t, "with virtual GPUs", virtualPage(t, true, two, procs...), []string{
 		"ENERGY{0} 1000000",                                        // the page has this series twice
 		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100", "FB{0} 1000", // with the device's own series, as in dcgm-exporter
 		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35", "UTIL_RATIO{0} 0.6",
 		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35", "UTIL{0} 60",
-	}, virtualPage(t, true, two, procs...))
-	same("without virtual GPUs", device, virtualPage(t, false, two, procs...))
-	same("exclusive GPU", device, virtualPage(t, true, pods(gpu.SharingNone, 0, 1)))
-	same("idle GPU", device, virtualPage(t, true, []gpu.Use{{}}))
+	})
+	is(t, "without virtual GPUs", virtualPage(t, false, two, procs...), device)
+	is(t, "exclusive GPU", virtualPage(t, true, pods(gpu.SharingNone, 0, 1)), device)
+	is(t, "idle GPU", virtualPage(t, true, []gpu.Use{{}}), device)
 	// If a pod's UID is unknown, its share is unknown. Its series have no value. GPU 1 has no samples.
 	lines := slices.DeleteFunc(virtualPage(t, true, append(replicas(0, 1), replicas(1)...), procs...),
 		func(line string) bool { return !strings.Contains(line, "pod=a") && !strings.Contains(line, "{1 ") })
 	const a = "{0 container=main namespace=ns pod=a vgpu=0} "
-	same("pod with an unknown share", []string{"FB" + a, "UTIL_RATIO" + a, "UTIL" + a}, lines)
+	is(t, "pod with an unknown share", lines, []string{"FB" + a, "UTIL_RATIO" + a, "UTIL" + a})
 }

@@ -247,26 +247,6 @@ func keys(vector promql.Vector, by []string) map[string]bool {
 	return all
 }
 
-// needs returns the smallest set of remedies with which a use works for a kind of node. Ties go to earlier remedies.
-// The second result is false if no set of at most two remedies works.
-func (r *rig) needs(u *use, k *kind) ([]remedy, bool) {
-	sets := [][]remedy{nil}
-	for _, m := range remedies {
-		sets = append(sets, []remedy{m})
-	}
-	for i, m := range remedies {
-		for _, n := range remedies[i+1:] {
-			sets = append(sets, []remedy{m, n})
-		}
-	}
-	for _, with := range sets {
-		if r.world(k, u.Scrape, with...).answered(r.t, u, r.world(k, u.Scrape)) {
-			return with, true
-		}
-	}
-	return nil, false
-}
-
 // modes lists the exporter settings that the second table compares.
 var modes = []struct{ name, arg string }{
 	{"default", ""}, {"`--compatibility=strict`", "--compatibility=strict"},
@@ -333,23 +313,32 @@ func TestOpenCostOfOwnersApart(t *testing.T) {
 	}
 }
 
-// cell formats the remedies that a use needs for a kind of node as a table cell.
+// cell formats the smallest set of remedies with which a use works for a kind of node as a table cell. Ties go to
+// earlier remedies. Sets of more than two remedies are not tried.
 func (r *rig) cell(u *use, k *kind) string {
 	if !u.asksOf(k) {
 		return ""
 	}
-	with, ok := r.needs(u, k)
-	var names []string
-	for _, m := range with {
-		names = append(names, m.name)
+	sets := [][]remedy{nil}
+	for _, m := range remedies {
+		sets = append(sets, []remedy{m})
 	}
-	switch {
-	case !ok:
-		return "no"
-	case len(names) == 0:
-		return "yes"
+	for i, m := range remedies {
+		for _, n := range remedies[i+1:] {
+			sets = append(sets, []remedy{m, n})
+		}
 	}
-	return strings.Join(names, " and ")
+	for _, with := range sets {
+		if !r.world(k, u.Scrape, with...).answered(r.t, u, r.world(k, u.Scrape)) {
+			continue
+		}
+		var names []string
+		for _, m := range with {
+			names = append(names, m.name)
+		}
+		return cmp.Or(strings.Join(names, " and "), "yes")
+	}
+	return "no"
 }
 
 // kindsOf formats the kinds of nodes for which a use works with a setting as a table cell.
