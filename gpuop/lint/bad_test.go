@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -85,12 +85,8 @@ var update = flag.Bool("update", false, "write the golden files")
 // The findings equal those in testdata/published.txt. Each line of that file was checked against the release's chart,
 // CRDs and documentation.
 func TestPublishedInputs(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(material.Path(t, "data/published-inputs"), "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out strings.Builder
-	for _, file := range files {
+	for _, file := range folder.Files(t, material.Path(t, "data/published-inputs"), "*") {
 		name, data := filepath.Base(file), read(t, file)
 		o := lint.Options{Files: []lint.Input{{Name: name, Data: data}}}
 		switch filepath.Ext(name) {
@@ -107,9 +103,7 @@ func TestPublishedInputs(t *testing.T) {
 	}
 	const path = "testdata/published.txt"
 	if *update {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		folder.Write(t, path, out.String())
 	}
 	want := read(t, path)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); diff != "" {

@@ -2,27 +2,22 @@ package lint_test
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // TestCases lints the inputs in testdata/cases. A case begins with "== NAME", and its parts begin with "-- ". The first
 // part is the input: a command or a file, with an optional release. It is followed by files that the input refers to,
 // the findings and, in some cases, the corrected command. -update writes the findings and the corrected commands.
 func TestCases(t *testing.T) {
-	files, err := filepath.Glob("testdata/cases/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("files with cases = %d, want at least 1; error %v", len(files), err)
-	}
-	for _, file := range files {
-		data := read(t, file)
+	for _, file := range folder.Files(t, "testdata", "cases", "*.txt") {
 		var all []string
-		for want := range strings.SplitSeq(strings.TrimSuffix(string(data), "\n"), "\n== ") {
+		for want := range strings.SplitSeq(strings.TrimSuffix(folder.Read(t, file), "\n"), "\n== ") {
 			name, _, _ := strings.Cut(strings.TrimPrefix(want, "== "), "\n")
 			t.Run(name, func(t *testing.T) {
 				got := lintCase(t, want)
@@ -33,9 +28,7 @@ func TestCases(t *testing.T) {
 			})
 		}
 		if *update {
-			if err := os.WriteFile(file, []byte(strings.Join(all, "\n== ")+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			folder.Write(t, file, strings.Join(all, "\n== ")+"\n")
 		}
 	}
 }

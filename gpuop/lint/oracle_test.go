@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/model"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -29,12 +29,8 @@ import (
 // apiServer returns a validator with the CRDs of v26.7.0. It rejects unknown fields, like strict field validation.
 func apiServer(t *testing.T) *charts.Definitions {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(charts.Data(t), "v26.7.0", "crds", "nvidia.com_*.yaml"))
-	if err != nil || len(files) < 3 {
-		t.Fatalf("CRD files = %d, want at least 3; error %v", len(files), err)
-	}
 	set := &charts.Definitions{}
-	for _, f := range files {
+	for _, f := range folder.Files(t, charts.Data(t), "v26.7.0", "crds", "nvidia.com_*.yaml") {
 		if err := set.Add(read(t, f)); err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,7 @@ package lint_test
 
 import (
 	"fmt"
-	"path/filepath"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/charts"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
 // rulesBelow adds the messages of the CEL rules in a CRD to out.
@@ -38,32 +39,25 @@ func rulesBelow(n any, kind string, out map[string]bool) {
 // TestRulesOfTheDefinitions lists the CEL rules in the CRDs of all releases, so that a new rule fails it. Of these,
 // gpuop checks the rule about nodeSelector. For the other rules, the API server's messages are clear enough.
 func TestRulesOfTheDefinitions(t *testing.T) {
-	dir := charts.Data(t)
-	files, err := filepath.Glob(filepath.Join(dir, "*", "crds", "nvidia.com_*.yaml"))
-	if err != nil || len(files) < 42 {
-		t.Fatalf("CRD files = %d, want at least 42; error %v", len(files), err)
+	files := folder.Files(t, charts.Data(t), "*", "crds", "nvidia.com_*.yaml")
+	if len(files) < 42 {
+		t.Fatalf("CRD files = %d, want at least 42", len(files))
 	}
 	rules := map[string]bool{}
 	for _, f := range files {
-		data := read(t, f)
 		var definition map[string]any
-		if err := yaml.Unmarshal(data, &definition); err != nil {
+		if err := yaml.Unmarshal(read(t, f), &definition); err != nil {
 			t.Fatal(err)
 		}
 		rulesBelow(definition["spec"], "", rules)
 	}
-	var got []string
-	for r := range rules {
-		got = append(got, r)
-	}
-	slices.Sort(got)
 	want := []string{
 		"GPUCluster: GPUCluster is a singleton, metadata.name must be 'gpu-cluster'",
 		"NVIDIADriver: default NVIDIADriver must not use nodeSelector",
 		"NVIDIADriver: driverType is an immutable field. Please create a new NvidiaDriver resource instead when you want to change this setting.",
 		"NVIDIADriver: usePrecompiled is an immutable field. Please create a new NvidiaDriver resource instead when you want to change this setting.",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(rules))); diff != "" {
 		t.Errorf("rules in CEL (-want +got):\n%s", diff)
 	}
 }

@@ -133,10 +133,8 @@ func TestPredictionHasUpstreamsLabels(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			data := material.Read(t, "data/upstream/k8s-device-plugin/"+file)
 			strategy := StrategyNone
-			for _, s := range []string{StrategySingle, StrategyMixed} {
-				if strings.Contains(file, s) {
-					strategy = s
-				}
+			if found := regexp.MustCompile(StrategySingle + "|" + StrategyMixed).FindString(file); found != "" {
+				strategy = found
 			}
 			p := Predict(gpus, strategy, Replication{})
 			for _, pattern := range strings.Fields(string(data)) {

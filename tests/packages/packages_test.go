@@ -99,6 +99,24 @@ func (m *machine) does(args ...string) string {
 	return string(out)
 }
 
+// prints checks the output of a program in the machine.
+func (m *machine) prints(want string, args ...string) {
+	m.t.Helper()
+	if got := m.does(args...); got != want {
+		m.t.Errorf("%s prints %q, want %q", strings.Join(args, " "), got, want)
+	}
+}
+
+// keeps checks which files exist after a package was removed.
+func (m *machine) keeps(files map[string]bool) {
+	m.t.Helper()
+	for f, want := range files {
+		if got := m.has(f); got != want {
+			m.t.Errorf("after removal, %s exists: %t, want %t", f, got, want)
+		}
+	}
+}
+
 // brings copies a package into the machine and returns its path.
 func (m *machine) brings(pkg string) string {
 	m.t.Helper()
@@ -147,46 +165,29 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	if got := m.does("getent", "passwd", "dcgm-exporter"); !strings.Contains(got, ":/usr/sbin/nologin") {
 		t.Errorf("account = %s, want the shell /usr/sbin/nologin", got)
 	}
-	if got := m.does("stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web"); got != "root:dcgm-exporter 750\n" {
-		t.Errorf("owner and mode of /etc/dcgm-exporter/web = %s, want root:dcgm-exporter 750", strings.TrimSpace(got))
-	}
-	if got := m.does("stat", "-c", "%U:%G %a", "/usr/bin/dcgm-exporter"); got != "root:root 755\n" {
-		t.Errorf("owner and mode of /usr/bin/dcgm-exporter = %s, want root:root 755", strings.TrimSpace(got))
-	}
-	if got := m.does("dpkg", "--verify", "dcgm-exporter"); got != "" {
-		t.Errorf("dpkg --verify reports changes, want none:\n%s", got)
-	}
+	m.prints("root:dcgm-exporter 750\n", "stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web")
+	m.prints("root:root 755\n", "stat", "-c", "%U:%G %a", "/usr/bin/dcgm-exporter")
+	m.prints("", "dpkg", "--verify", "dcgm-exporter") // no changes
 
 	// an upgrade keeps the administrator's changes
 	m.writes("/etc/default/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
 	m.writes("/etc/dcgm-exporter/web/tls.key", "secret", 0o640)
 	m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
-	if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}",
-		"dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
-		t.Errorf("version and status after the upgrade = %q, want 1:0.1.0-1 install ok installed", got)
-	}
-	if got := m.does("cat", "/etc/default/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
-		t.Errorf("the upgrade replaced the settings:\n%s", got)
-	}
+	m.prints("1:0.1.0-1 install ok installed", "dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter")
+	m.prints("DCGM_EXPORTER_INTERVAL=1000\n", "cat", "/etc/default/dcgm-exporter")
 
 	m.serves()
 
 	m.does("dpkg", "-r", "dcgm-exporter")
-	for f, want := range map[string]bool{"/usr/bin/dcgm-exporter": false, "/etc/default/dcgm-exporter": true,
-		"/etc/dcgm-exporter/default-counters.csv": true} {
-		if got := m.has(f); got != want {
-			t.Errorf("after remove, %s exists: %t, want %t", f, got, want)
-		}
-	}
+	m.keeps(map[string]bool{"/usr/bin/dcgm-exporter": false, "/etc/default/dcgm-exporter": true,
+		"/etc/dcgm-exporter/default-counters.csv": true})
 	m.does("dpkg", "-P", "dcgm-exporter")
 	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter") {
 		if f != "/etc/dcgm-exporter/web" && m.has(f) {
 			t.Errorf("after purge, %s exists, want it deleted", f)
 		}
 	}
-	if !m.has("/etc/dcgm-exporter/web/tls.key") {
-		t.Error("purge deleted the administrator's key, want it kept")
-	}
+	m.keeps(map[string]bool{"/etc/dcgm-exporter/web/tls.key": true}) // it is the administrator's
 }
 
 // The package replaces NVIDIA's package, and Microsoft's, which is also called dcgm-exporter. Both have a program and a
@@ -209,14 +210,8 @@ func TestDebianReplacesOtherPackages(t *testing.T) {
 		reads(t, "dpkg-deb", "--build", build, theirs)
 		m.does("dpkg", "-i", m.brings(theirs))
 		m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
-		if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}",
-			"dcgm-exporter"); got != "1:0.1.0-1 install ok installed" {
-			t.Errorf("version and status after replacing %s = %q, want 1:0.1.0-1 install ok installed", name, got)
-		}
-		if got := m.does("readlink",
-			"/usr/lib/systemd/system/nvidia-dcgm-exporter.service"); got != "dcgm-exporter.service\n" {
-			t.Errorf("service after replacing %s = %s, want a link to dcgm-exporter.service", name, got)
-		}
+		m.prints("1:0.1.0-1 install ok installed", "dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter")
+		m.prints("dcgm-exporter.service\n", "readlink", "/usr/lib/systemd/system/nvidia-dcgm-exporter.service")
 	}
 }
 
@@ -302,18 +297,10 @@ func TestRPMInstallsUpgradesErases(t *testing.T) {
 	}
 	rpm("-i", filepath.Join(older, "dcgm-exporter-0.0.9-1.x86_64.rpm"))
 	m.writes("/etc/sysconfig/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
-	if got := m.does("stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web"); got != "root:dcgm-exporter 750\n" {
-		t.Errorf("owner and mode of /etc/dcgm-exporter/web = %s, want root:dcgm-exporter 750", strings.TrimSpace(got))
-	}
+	m.prints("root:dcgm-exporter 750\n", "stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web")
 	rpm("-U", filepath.Join(newer, "dcgm-exporter-0.1.0-1.x86_64.rpm"))
-	if got := m.does("cat", "/etc/sysconfig/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
-		t.Errorf("the upgrade replaced the settings:\n%s", got)
-	}
+	m.prints("DCGM_EXPORTER_INTERVAL=1000\n", "cat", "/etc/sysconfig/dcgm-exporter")
 	m.serves()
 	rpm("-e", "dcgm-exporter")
-	for f, want := range map[string]bool{"/usr/bin/dcgm-exporter": false, "/etc/dcgm-exporter/web/tls.key": true} {
-		if got := m.has(f); got != want {
-			t.Errorf("after erase, %s exists: %t, want %t", f, got, want)
-		}
-	}
+	m.keeps(map[string]bool{"/usr/bin/dcgm-exporter": false, "/etc/dcgm-exporter/web/tls.key": true})
 }

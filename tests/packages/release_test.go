@@ -55,13 +55,9 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	dist := filepath.Join(at, "dist", "v0.1.0")
-	entries, err := os.ReadDir(dist)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
+	for _, f := range folder.Files(t, dist, "*") {
+		names = append(names, filepath.Base(f))
 	}
 	want := []string{
 		"SHA256SUMS", "dcgm-exporter-0.1.0-1.aarch64.rpm", "dcgm-exporter-0.1.0-1.x86_64.rpm",
