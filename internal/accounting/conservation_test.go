@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -415,10 +413,8 @@ func (j *judge) ownership() {
 			}
 		}
 	}
-	got := slices.Sorted(maps.Keys(j.now[podAllocated]))
-	if diff := gocmp.Diff(slices.Sorted(maps.Keys(present)), got); diff != "" {
-		j.t.Errorf("cycle %d: owners with allocated seconds (-want +got):\n%s", j.cycle, diff)
-	}
+	is(j.t, fmt.Sprintf("cycle %d: owners with allocated seconds", j.cycle),
+		slices.Sorted(maps.Keys(j.now[podAllocated])), slices.Sorted(maps.Keys(present)))
 }
 
 func conserves(t testing.TB, seed uint64) {

@@ -294,7 +294,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 }
 
 // is compares what is reported with what is expected. It ignores rounding.
-func is[T any](t *testing.T, what string, got, want T) {
+func is[T any](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
@@ -449,21 +449,16 @@ func TestUnknownSlices(t *testing.T) {
 			p := play{top: partitioned(tt.first, tt.second), slices: tt.total, moments: []moment{m(0), m(1)}}
 			p.run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
 			for _, family := range []string{podAllocated, podActive, podEnergy} {
-				if _, ok := got[family]["GPU-0/2 ns/b"]; ok != known {
-					t.Errorf("%s of the pod present = %t, want %t", family, ok, known)
-				}
+				_, ok := got[family]["GPU-0/2 ns/b"]
+				is(t, family+" of the pod is present", ok, known)
 			}
-			if _, ok := got[restActive]["GPU-0/1"]; ok != known {
-				t.Errorf("unattributed seconds of the other instance present = %t, want %t", ok, known)
-			}
-			if _, why := got[notAvailable]["mig_share no_data"]; why == known {
-				t.Errorf("reasons = %v, want mig_share no_data: %t", got[notAvailable], !known)
-			}
+			_, ok := got[restActive]["GPU-0/1"]
+			is(t, "unattributed seconds of the other instance are present", ok, known)
+			_, unavailable := got[notAvailable]["mig_share no_data"]
+			is(t, "mig_share no_data is a reason", unavailable, !known)
 			p.moments = []moment{at(0, []gpu.Use{}, nil)} // without owners nothing is missing
 			p.run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
-			if len(got[notAvailable]) > 0 {
-				t.Errorf("reasons without owners = %v, want none", got[notAvailable])
-			}
+			is(t, "reasons without owners", got[notAvailable], of{})
 		})
 	}
 }

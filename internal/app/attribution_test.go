@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -55,9 +54,15 @@ func TestPodsWithoutCluster(t *testing.T) {
 	}
 }
 
-func TestCountersOfAConfigMap(t *testing.T) {
+// withConfigMap returns the kubeconfig of an API server with the ConfigMap monitoring/counters. While it is away, it
+// answers no request.
+func withConfigMap(t *testing.T, away *atomic.Bool) string {
+	t.Helper()
 	server := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path != "/api/v1/namespaces/monitoring/configmaps/counters" {
+		switch {
+		case away.Load():
+			panic(http.ErrAbortHandler)
+		case r.URL.Path != "/api/v1/namespaces/monitoring/configmaps/counters":
 			apiserver.Status(w, http.StatusNotFound, "NotFound", "no such ConfigMap")
 			return true
 		}
@@ -66,7 +71,11 @@ func TestCountersOfAConfigMap(t *testing.T) {
 			`"data": {"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x\nDCGM_FI_NONE, gauge, x"}}`)
 		return true
 	}}
-	env := map[string]string{"KUBECONFIG": server.Start(t).Kubeconfig(t)}
+	return server.Start(t).Kubeconfig(t)
+}
+
+func TestCountersOfAConfigMap(t *testing.T) {
+	env := map[string]string{"KUBECONFIG": withConfigMap(t, new(atomic.Bool))}
 	set, err := app.LoadCounters(t.Context(), parse(t, env, "-m", "monitoring:counters"), os.ReadFile)
 	if err != nil || len(set.Requests) != 1 || len(set.Problems) != 1 {
 		t.Fatalf("counters = %+v, error = %v; want one request and one problem", set, err)
@@ -85,15 +94,15 @@ func TestCountersOfAConfigMap(t *testing.T) {
 func TestRetriesOfAPIServerFollowInterval(t *testing.T) {
 	t.Parallel()
 	requests := make(chan struct{}, 100)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &apiserver.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/api/v1/pods" {
 			requests <- struct{}{}
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
-	}))
-	t.Cleanup(s.Close)
+		return true
+	}}
 	k := kubelet.Start(t, kubelet.Lists())
-	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": apiserver.Kubeconfig(t, s.URL)},
+	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": s.Start(t).Kubeconfig(t)},
 		"--kubernetes", "--kubernetes-enable-pod-labels", "--collect-interval=1000",
 		"--pod-resources-kubelet-socket", k.Socket())
 	mapper := app.Pods(t.Context(), cfg)
@@ -113,17 +122,7 @@ func TestRetriesOfAPIServerFollowInterval(t *testing.T) {
 func TestStartWithoutAPIServer(t *testing.T) {
 	var away atomic.Bool
 	away.Store(true)
-	counters := `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "counters"}, ` +
-		`"data": {"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x"}}`
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if away.Load() {
-			panic(http.ErrAbortHandler)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, counters)
-	}))
-	t.Cleanup(s.Close)
-	kubeconfig := apiserver.Kubeconfig(t, s.URL)
+	kubeconfig := withConfigMap(t, &away)
 	e := exporter.Start(t, time.Minute, app.Process{
 		Args: []string{"--source=sim", "--sim-node=single", "-m", "monitoring:counters", "-c", "100"},
 		Env:  func(name string) (string, bool) { return kubeconfig, name == "KUBECONFIG" },
