@@ -293,13 +293,12 @@ func TestXIDsOfTheFirstField(t *testing.T) {
 func TestNewestXIDAfterAClockIsSetBack(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.start(families(xidTotalFamily), r.withClock)
-		r.happen(r.now(), 62)
-		r.Wait(interval)
-		r.Has(gauge(0, 62))
-		r.set.Store(-int64(time.Hour))
-		r.happen(r.now(), 31)
-		r.Wait(interval)
-		r.Has(gauge(0, 31))
+		for _, code := range []int64{62, 31} {
+			r.happen(r.now(), code)
+			r.Wait(interval)
+			r.Has(gauge(0, code))
+			r.set.Store(-int64(time.Hour))
+		}
 	})
 }
 
@@ -432,7 +431,7 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 func TestKernelLogIsSourceWhileRead(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.keeps, r.logSince = true, time.Time{}
-		r.start(families(xidTotalFamily, xidCountFamily), r.withLog)
+		r.start(families(xidTotalFamily, xidCountFamily), r.withLog(true))
 		r.happen(time.Now(), 48)
 		r.counted(counts{"48": 1})
 
@@ -495,7 +494,7 @@ func TestEngineReturns(t *testing.T) {
 // reports update the timestamp as well, even for the period in which the kernel log is read.
 func TestXIDsFromBeforeStart(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.start(families(xidTotalFamily, xidCountFamily, seenFamily), r.withLog)
+		r.start(families(xidTotalFamily, xidCountFamily, seenFamily), r.withLog(true))
 		hourAgo := time.Now().Add(-time.Hour)
 		for _, bus := range []string{"1B", "1C"} {
 			x := onBus(bus, 79, hourAgo)
@@ -521,7 +520,7 @@ func TestXIDsFromBeforeStart(t *testing.T) {
 // Details of XIDs, and SXIDs, are counted from the kernel log. The number of series is bounded.
 func TestDetails(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.start(families(xidTotalFamily, detailFamily, sxidFamily, sxidSeen), r.withLog)
+		r.start(families(xidTotalFamily, detailFamily, sxidFamily, sxidSeen), r.withLog(true))
 		holds := func(family string, sum int64, series int) {
 			t.Helper()
 			got := int64(0)

@@ -220,7 +220,14 @@ func (r *rig) now() time.Time { return time.Unix(0, time.Now().UnixNano()+r.set.
 
 func (r *rig) withClock(o *loop.Options) { o.Now = r.now }
 
-func (r *rig) withLog(o *loop.Options) { o.KernelLog = r }
+// withLog attaches the kernel log if there is one.
+func (r *rig) withLog(exists bool) func(*loop.Options) {
+	return func(o *loop.Options) {
+		if exists {
+			o.KernelLog = r
+		}
+	}
+}
 
 // Since and Drain implement events.KernelLog.
 func (r *rig) Since() (since time.Time) {

@@ -84,15 +84,11 @@ func TestXIDOwner(t *testing.T) {
 						happen()
 					}
 					owner := test.before
-					adjust := []func(*loop.Options){families(xidTotalFamily), owned(func() *gpu.Owners {
+					r.start(families(xidTotalFamily), r.withLog(test.kernel != nil), owned(func() *gpu.Owners {
 						reported := owner
 						owner = test.now
 						return reported
-					})}
-					if test.kernel != nil {
-						adjust = append(adjust, r.withLog)
-					}
-					r.start(adjust...)
+					}))
 					r.Wait(late)
 					if test.engine != -during {
 						happen()
@@ -117,13 +113,8 @@ func TestXIDsOnInstances(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.topology = cutNode()
 				ofInstance := &gpu.Owners{Labels: [][]gpu.Label{nil, nil, {{Name: "pod", Value: "a"}}}}
-				adjust := []func(*loop.Options){
-					families(xidTotalFamily, xidCountFamily), owned(func() *gpu.Owners { return ofInstance }),
-				}
-				if kernel {
-					adjust = append(adjust, r.withLog)
-				}
-				r.start(adjust...)
+				r.start(families(xidTotalFamily, xidCountFamily), r.withLog(kernel),
+					owned(func() *gpu.Owners { return ofInstance }))
 				now := time.Now()
 				happen := func(code int64, on bool, instance uint32) {
 					x := gpu.XID{Row: 1, Code: code, ID: 1, Time: now.UnixNano(), OnInstance: on, InstanceID: instance}
@@ -272,7 +263,7 @@ func TestGPUReturns(t *testing.T) {
 func TestGPUsOfTheKernelLog(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.topology = gpusAt("GPU-0")
-		r.start(families(xidTotalFamily), r.withLog)
+		r.start(families(xidTotalFamily), r.withLog(true))
 		report := func(bus string) {
 			r.log(onBus(bus, 79, time.Now()))
 			r.Wait(interval)
@@ -304,14 +295,12 @@ func TestNoZeroWithoutSource(t *testing.T) {
 				b.Fail(1, 1, gpu.ErrNotSupported)
 				return nil
 			}
-			if !hasLog {
-				r.start(families(xidTotalFamily))
-				r.Has(total(0, 79, 0))
+			r.start(families(xidTotalFamily), r.withLog(hasLog))
+			if r.Has(total(0, 79, 0)); hasLog {
+				r.Has(total(1, 79, 0))
+			} else {
 				r.HasNot(xidTotalFamily + "{1}")
-				return
 			}
-			r.start(families(xidTotalFamily), r.withLog)
-			r.Has(total(0, 79, 0), total(1, 79, 0))
 		})
 	}
 }
