@@ -26,7 +26,7 @@ type value struct {
 	// set parses the setting. It returns errForm if the text does not have the form, errRange if a number is out of
 	// range, a warning if the setting got a value nevertheless, and otherwise an error that says why.
 	set func(string) error
-	// text formats the setting in the syntax of set.
+	// text formats the setting. Different values have different texts, for comparisons and the configuration hash.
 	text func() string
 }
 
@@ -41,7 +41,7 @@ type warning string
 
 func (w warning) Error() string { return string(w) }
 
-// parsed returns the value for p. parse is the inverse of fmt.Sprint.
+// parsed returns the value for p. Its text is that of fmt.Sprint.
 func parsed[T any](p *T, form string, parse func(string) (T, error)) value {
 	return value{form: form, text: func() string { return fmt.Sprint(*p) }, set: func(s string) error {
 		v, err := parse(s)
