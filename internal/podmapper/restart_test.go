@@ -105,7 +105,7 @@ func TestPodOnSharedDeviceEnds(t *testing.T) {
 func TestMemoryExpires(t *testing.T) {
 	w := newAged(t, podmapper.Options{}, podA)
 	want(t, "labels", pods(w.attribute()), map[int]string{4: "ml/a/c"})
-	want(t, "labels from an incomplete list", pods(w.restarts(time.Hour, podA)), map[int]string{}) // b arrived meanwhile
+	want(t, "labels from an incomplete list", pods(w.restarts(time.Hour, podA)), map[int]string{}) // b arrived
 	w.Script(kubelet.Lists(podA, podB))
 	want(t, "owners by the list", len(w.after(time.Minute).UseOf(4).Owners), 2)
 }
@@ -159,9 +159,11 @@ func TestUnlistedPods(t *testing.T) {
 		after          time.Duration
 		labels         map[int]string
 	}{
-		"for 30 s":             {0, list{a, b}, list{b}, 29 * time.Second, map[int]string{0: "ml/a/c", 1: "ml/b/c"}},
-		"not longer":           {0, list{a, b}, list{b}, 31 * time.Second, map[int]string{1: "ml/b/c"}},
-		"for two intervals":    {time.Minute, list{a, b}, list{b}, 90 * time.Second, map[int]string{0: "ml/a/c", 1: "ml/b/c"}},
+		"for 30 s":   {0, list{a, b}, list{b}, 29 * time.Second, map[int]string{0: "ml/a/c", 1: "ml/b/c"}},
+		"not longer": {0, list{a, b}, list{b}, 31 * time.Second, map[int]string{1: "ml/b/c"}},
+		"for two intervals": {
+			time.Minute, list{a, b}, list{b}, 90 * time.Second, map[int]string{0: "ml/a/c", 1: "ml/b/c"},
+		},
 		"not if listed whole":  {0, list{replica}, list{whole}, time.Second, map[int]string{4: "ml/b/c"}},
 		"not if listed shared": {0, list{whole}, list{replica}, time.Second, map[int]string{4: "ml/a/c"}},
 		"not if recreated":     {0, list{a}, list{holds("ml/a", gpu1)}, 5 * time.Second, map[int]string{1: "ml/a/c"}},

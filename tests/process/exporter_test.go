@@ -326,7 +326,8 @@ func TestReferencePages(t *testing.T) {
 			if tt.pods {
 				var pods []*v1.PodResources
 				for g, uuid := range reference.UUIDs() {
-					pods = append(pods, kubelet.Pod(fmt.Sprintf("team-a/train-%d", g), kubelet.Container("main", "nvidia.com/gpu", uuid)))
+					main := kubelet.Container("main", "nvidia.com/gpu", uuid)
+					pods = append(pods, kubelet.Pod(fmt.Sprintf("team-a/train-%d", g), main))
 				}
 				k := kubelet.Start(t, kubelet.Lists(pods...))
 				args = append(args, "--kubernetes", "--pod-resources-kubelet-socket", k.Socket())

@@ -47,8 +47,8 @@ func overNVML(t *testing.T, world *fakenvml.World, folder string) (r *running, f
 }
 
 // TestNVMLFaults breaks the driver in different ways and checks the page each time. What is broken is reported with a
-// reason, and everything else is served. The driver is installed after the start. The program leaves no handle open when
-// it exits.
+// reason, and everything else is served. The driver is installed after the start. The program leaves no handle open
+// when it exits.
 func TestNVMLFaults(t *testing.T) {
 	t.Parallel()
 	world := fakenvml.NewFor(t, "gpus 2")

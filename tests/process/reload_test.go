@@ -84,7 +84,7 @@ func TestReload(t *testing.T) {
 					return wanted(p)
 				})
 			}
-			isFIFO := name == "SIGHUP" // a FIFO in place of the file is rejected too, and does not block the next reload
+			isFIFO := name == "SIGHUP" // a FIFO in place of the file is rejected too, and blocks no later reload
 			if !isFIFO {
 				put("this is no counters file\n")
 			} else if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
