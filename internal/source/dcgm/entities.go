@@ -65,8 +65,8 @@ func (o *others) of(kind gpu.Kind) (list []entity) {
 	return list
 }
 
-// listOthers lists the others of scopes for which the plan has fields or health. If the engine cannot list a kind,
-// because a module is missing, only that kind is left out.
+// listOthers lists the selected entities other than GPUs and instances, if the plan has fields or health for them. If
+// the engine cannot list a kind, because a module is missing, only that kind is left out.
 func (inv *inventory) listOthers() (others, error) {
 	o := others{failed: map[gpu.Kind]error{}}
 	links, cpus := sync.OnceValues(inv.engine.links), sync.OnceValues(inv.engine.cpus)
@@ -139,8 +139,8 @@ var engineGroups = map[gpu.Kind]entityGroup{
 	gpu.KindConnectX: groupConnectX,
 }
 
-// Reads reports whether the source can read everything in a plan: the fields, as DCGM has health, peers and placement.
-// The engine and the hardware may still lack some of it.
+// Reads reports whether the source can read everything in a plan. It checks only the fields, because DCGM always has
+// health, peers and placement. The engine and the hardware may still lack some of it.
 func Reads(p *gpu.Plan) bool {
 	return !slices.ContainsFunc(p.Fields, func(f gpu.Field) bool { return !reads(&f) })
 }

@@ -47,8 +47,9 @@ func New(opt Options) *Source {
 }
 
 // Open connects, discovers the entities that the plan selects, and starts watching. When it returns, the first samples
-// were taken. The error wraps gpu.ErrUnavailable if there is no library, engine or GPU. It wraps gpu.ErrVersion if the
-// library is too old or does not match the engine. ctx is checked between calls; a call that blocks is not interrupted.
+// have been taken. The error wraps gpu.ErrUnavailable if there is no library, engine or GPU. It wraps gpu.ErrVersion if
+// the library is too old or does not match the engine. ctx is checked between calls; a call that blocks is not
+// interrupted.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	engine, err := s.connect(s.opt)
 	if err != nil {
@@ -206,7 +207,7 @@ type conn struct {
 
 	library, version string        // of libdcgm and the engine
 	mayNotProfile    bool          // see Options
-	retryAfter       time.Duration // delay before something that the engine refused is tried again
+	retryAfter       time.Duration // delay before a refused request is tried again
 
 	name string // prefix of the names of groups and field groups; random, since containers share process IDs
 	made int    // number of these names

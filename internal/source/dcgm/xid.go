@@ -37,7 +37,7 @@ func xidCode(v gpu.Value) int64 {
 // only for that instance. The batched read shows which entities have a new sample, which may be a blank that hides an
 // XID. Their histories are read then, and once more after lateXID.
 type xidWatch struct {
-	parts     *watch // of the instances; nil if there are none or the engine refuses them
+	parts     *watch // watch of the instances; nil if there are none or the engine refuses it
 	histories map[entity]*xidHistory
 	order     []*xidHistory // the histories in the order in which they were added
 	whole     time.Time     // when the whole history was last read

@@ -49,9 +49,9 @@ func (s *Source) Run(ctx context.Context, loop *collector.Loop) error {
 	return group.Wait()
 }
 
-// watch makes the loop open a session as soon as something that was missing is there; the loop's own attempts may be
-// far apart by then. It replaces NVML's session as soon as DCGM can be opened. NVML is read until DCGM has been read
-// once.
+// watch makes the loop open a session as soon as a missing engine, driver or library is there, because the loop's own
+// attempts may be far apart by then. It replaces NVML's session as soon as DCGM can be opened. NVML is read until DCGM
+// has been read once.
 func (s *Source) watch(ctx context.Context, loop *collector.Loop) {
 	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()

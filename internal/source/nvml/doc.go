@@ -26,10 +26,10 @@ var (
 	ErrNoDriver  = fmt.Errorf("%w: the NVIDIA driver is not loaded", gpu.ErrUnavailable)
 )
 
-// ErrReplaced means that the driver's version differs from that of the NVML which this process has loaded and cannot
-// unload.
+// ErrReplaced means that the driver's version differs from that of the NVML library, which this process has loaded and
+// cannot unload.
 var ErrReplaced = fmt.Errorf("%w: the driver was replaced, but this process cannot unload its old NVML library",
 	gpu.ErrVersion)
 
-// defaultLibrary is found by the dynamic linker.
+// defaultLibrary is the name of NVML for the dynamic linker.
 const defaultLibrary = "libnvidia-ml.so.1"

@@ -298,7 +298,7 @@ var (
 		return brands[b], ret
 	})
 	// DCGM reports the maximum number of MIG devices of a GPU in MIG mode as its slices. For other GPUs, the driver
-	// says 0 and DCGM reports nothing.
+	// returns 0 and DCGM reports nothing.
 	migSlices = valueCall("MaxMigDeviceCount", gonvml.Device.GetMaxMigDeviceCount, func(n int) gpu.Value {
 		if n > 0 {
 			return gpu.Int(int64(n))

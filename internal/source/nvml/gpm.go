@@ -32,7 +32,8 @@ type gpmMetric struct {
 	slot    int // index in the current call, or -1
 }
 
-// startProfiling allocates the samples of a row. If the GPU has no GPM, the row is never sampled.
+// startProfiling allocates the samples of a row. If the GPU has no GPM, the row is never sampled. An error may be
+// transient.
 func (s *Session) startProfiling(r *row, now time.Time) error {
 	g := &r.gpm
 	why, ret := s.withoutGPM(r.target.parent)

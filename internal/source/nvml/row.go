@@ -127,7 +127,7 @@ func (s *Session) compile(d *device, r *row) {
 	}
 	isLively := func(q query) bool { return !q.call.constant }
 	if r.kind == gpu.KindGPU && len(r.values) == 0 && !slices.ContainsFunc(r.queries, isLively) {
-		r.queries = append(r.queries, query{call: temperature}) // shows whether the GPU is there
+		r.queries = append(r.queries, query{call: temperature}) // shows whether the GPU can be read
 	}
 }
 
@@ -235,7 +235,7 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 			continue
 		}
 		values := s.values[v.slot : v.slot+len(v.ids())]
-		ret := all // that of the call, or else the first of a value that is not SUCCESS
+		ret := all // the return code of the call, or else the first code of a value that is not SUCCESS
 		for i := 0; i < len(values) && ret == gonvml.SUCCESS; i++ {
 			ret = gonvml.Return(values[i].NvmlReturn)
 		}

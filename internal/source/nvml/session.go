@@ -85,8 +85,8 @@ func (s *Session) Read(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) e
 	return err
 }
 
-// readDevices appends the values of all GPUs, and a fault for each one that cannot be read. If none could be read, dead
-// is the last reason. If err is not nil, the Read ends.
+// readDevices appends the values of all GPUs, and a fault for each one that cannot be read. If there are GPUs and none
+// could be read, dead is the error of the last one. If err is not nil, the Read ends.
 func (s *Session) readDevices(ctx context.Context, req gpu.ReadRequest, b *gpu.Batch) (dead, err error) {
 	alive := false
 	for i, d := range s.devices {

@@ -22,7 +22,7 @@ type view struct {
 	cpu   *cpuSpec
 	card  *cardSpec
 	track *track  // track of the row's GPU or instance
-	part  float64 // of the track that a link or switch carries
+	part  float64 // fraction of the track that a link or switch carries
 	key   uint64
 	// total and reserved are the entity's memory in MiB.
 	total, reserved int64
@@ -145,8 +145,8 @@ var ruleKinds = map[string]gpu.Kinds{
 	"node":         1<<gpu.KindNode | 1<<gpu.KindGPU | 1<<gpu.KindGPUInstance,
 }
 
-// ruleNeeds maps names in data/fields.csv to the conditions under which a GPU has a field. Other names are those that a
-// board has.
+// ruleNeeds maps names in data/fields.csv to the conditions under which a GPU has a field. All other names are listed
+// in Has of the boards that meet them.
 var ruleNeeds = map[string]func(input) bool{
 	// Utilization is undefined for partitioned GPUs.
 	"whole":       func(v input) bool { return !v.gpu.partitioned },
@@ -178,7 +178,7 @@ var (
 		"level": func(v input) float64 { return v.sum() * v.x },
 		// A level in whole percent.
 		"percent": func(v input) float64 { return math.Round(v.sum() * 100) },
-		// The sum of levels, such as rates in bytes per second, that a link or switch has its part of.
+		// A link's or switch's part of a sum of levels, such as rates in bytes per second, rounded down.
 		"floor": func(v input) float64 { return math.Floor(v.sum() * v.part) },
 		// The same for one of the GPU's links.
 		"link-rate": func(v input) float64 { return math.Floor(v.sum() / float64(v.board.NVLink.Links)) },

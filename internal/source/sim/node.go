@@ -96,7 +96,7 @@ type board struct {
 		MemoryIdle        float64 `yaml:"memory-idle"`
 	}
 	Temperature struct {
-		Ambient, Load, Operating, Slowdown, Shutdown float64 // Load is that at the power limit, settled
+		Ambient, Load, Operating, Slowdown, Shutdown float64 // Load is the settled temperature at the power limit
 
 		MemoryOffset    float64 `yaml:"memory-offset"` // above the GPU temperature; 0 if there is no sensor
 		MemoryOperating float64 `yaml:"memory-operating"`

@@ -23,7 +23,7 @@ type Session struct {
 	wasRead  bool
 	closed   bool
 
-	applied, bindings, resets int // those of the world when the topology and the views were made
+	applied, bindings, resets int // counters of the world at the time when the topology and the views were made
 
 	views         []view
 	cells         []cell

@@ -32,7 +32,7 @@ type Options struct {
 	Model    *Node            // simulated instead of Node, if not nil
 	Seed     uint64           // determines all random values
 	Now      func() time.Time // nil means time.Now; if the clock goes back, the simulation starts again
-	Start    time.Time        // of the counters and the scenario's times; zero means the time of the call of New
+	Start    time.Time        // origin of counters and scenario times; zero means the time of the call of New
 	Scenario *Scenario        // faults of the node; nil means none
 }
 

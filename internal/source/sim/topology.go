@@ -103,6 +103,7 @@ type deviceRef struct {
 	sub  uint32   // the ID of the instance or link
 }
 
+// deviceForms lists the forms of a deviceRef in error messages. If a form has two numbers, the first is the parent's.
 const deviceForms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" ` +
 	`or "connectx 2"`
 

@@ -102,7 +102,7 @@ type worldGPU struct {
 
 	cappedUntil int64          // end of the latest completed segment in which the power limit reduced the clocks
 	reasons     []reasonChange // latest changes of the model's clock event reasons, oldest first
-	throttles   []*fault       // of clock event reasons, sorted by time
+	throttles   []*fault       // faults of clock event reasons, sorted by time
 }
 
 // eachTrack calls f for the tracks of the GPU, its slots and their pods.
