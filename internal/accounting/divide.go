@@ -18,7 +18,7 @@ type claims [memory + 1]struct {
 	incomplete bool // at least one process does not report it
 }
 
-// claimNames are the measures of claims as values of a label.
+// claimNames lists the label values of the measures in claims.
 var claimNames = [memory + 1]string{utilization: "utilization", memory: "memory"}
 
 func (c *claims) add(p *gpu.Process) {
@@ -54,7 +54,7 @@ func (s *session) readProcesses() {
 		uids, err := s.podOf(p.PID)
 		switch e := s.byRow[p.Row]; {
 		case e == nil || !e.shared || e.noProcesses != "":
-		case s.cycle.Now.UnixNano()-p.Time > int64(s.maxGap): // the mean is of the same time, so it is stale too
+		case s.cycle.Now.UnixNano()-p.Time > int64(s.maxGap): // the mean covers the same time, so it is stale too
 			e.noProcesses, e.mean = snapshot.DroppedStale, gpu.Value{}
 		case err != nil:
 			e.noPods = gpu.Reason(err) // without this process's pod, the other shares would look complete

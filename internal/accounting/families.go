@@ -9,7 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Families with a series per owner of an entity, and those with a series per entity: its remainder.
+// podFamilies have a series for each owner of an entity. restFamilies have one series for each entity: the remainder
+// that belongs to no pod.
 var (
 	podFamilies = map[string]measure{
 		catalog.PodUtilization: utilization, catalog.PodMemory: memory, catalog.PodActive: active,

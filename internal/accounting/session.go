@@ -18,7 +18,7 @@ type session struct {
 	maxGap   time.Duration // the longest time between two cycles that is accounted for
 	entities []*sharedDevice
 	byRow    []*sharedDevice // nil for other entities
-	owners   *gpu.Owners     // the owners whose accounts the entities have
+	owners   *gpu.Owners     // the owners for which the accounts of the entities were opened
 
 	cycle   *snapshot.Cycle    // the latest one
 	missing map[[2]string]bool // what is unknown in it, and why

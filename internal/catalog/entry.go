@@ -90,5 +90,5 @@ const (
 	FabricSuccess      = 3
 	FabricFailure      = 4
 	FabricUnrecognized = 5
-	FabricTooOld       = 6 // the driver's NVML is too old to tell
+	FabricTooOld       = 6 // the driver's NVML is too old to report it
 )

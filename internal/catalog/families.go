@@ -85,8 +85,8 @@ type Family struct {
 	Health      gpu.Kinds     // kinds of entities whose health checks the family shows
 	// Peers, Links and Placement are requested in the fields of gpu.Plan with these names.
 	Peers, Links, Placement bool
-	// Link is a GPU field whose values the family shows for each NVLink, or 0. DCGM uses one ID for both. If
-	// both had the same name, a sum would count twice.
+	// Link is a GPU field whose values the family shows for each NVLink, or 0. DCGM uses one ID for both. The names
+	// differ, because a sum over one name would count the links twice.
 	Link gpu.FieldID
 }
 

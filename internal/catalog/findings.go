@@ -26,8 +26,9 @@ type Finding struct {
 	Why   string // the reason for the Treatment
 }
 
-// Severity says how DCGM wants a finding to be handled (dcgmErrorSeverity_t), as NVIDIA's exporter spells it: also
-// MONITOR (the GPU can do work), ISOLATE (it cannot), TRIAGE, CONFIG (a setting is wrong) and RESET (drain and reset).
+// Severity is DCGM's class of a finding (dcgmErrorSeverity_t), as NVIDIA's exporter spells it. Besides the constants
+// there are MONITOR (the GPU can do work), ISOLATE (it cannot), TRIAGE, CONFIG (a setting is wrong) and RESET (drain
+// and reset).
 type Severity string
 
 // The severities of a passing watch and of a finding that DCGM does not classify.

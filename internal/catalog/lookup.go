@@ -165,7 +165,7 @@ func Nearest(name string) string {
 	return best
 }
 
-// wrong returns how many letters of a name may be wrong: a third of them, without the common prefix.
+// wrong returns how many letters of a name may be wrong: a third of those after the common prefix.
 func wrong(a, b string) int {
 	longer := max(len(a), len(b))
 	for _, prefix := range []string{"DCGM_FI_DEV_", "DCGM_FI_PROF_", "DCGM_FI_", "DCGM_EXP_", "DCGM_"} {

@@ -11,7 +11,8 @@ import (
 // An AlertSeverity is the severity label of an alert. An XID has the severity of its class.
 type AlertSeverity string
 
-// The severities. A critical XID drains the GPU, a warning puts it under watch, and the others leave the verdict alone.
+// The severities. A critical XID drains the GPU, a warning puts it under watch, and the others do not affect the
+// verdict.
 const (
 	AlertNone     AlertSeverity = ""
 	AlertInfo     AlertSeverity = "info"
@@ -35,15 +36,15 @@ const (
 // The classes of XIDs. XIDs of hardware or memory faults are remembered for a day. XIDs that a reset cures, or that
 // only end one job, are remembered for an hour.
 var (
-	XIDUnclassified = XIDClass{"unclassified", AlertWarning, hour, "GPUXIDUnclassified"} // of later drivers
-	XIDTest         = XIDClass{"test", AlertNone, 0, ""}                                 // of the management bus
+	XIDUnclassified = XIDClass{"unclassified", AlertWarning, hour, "GPUXIDUnclassified"} // unlisted, from later drivers
+	XIDTest         = XIDClass{"test", AlertNone, 0, ""}                                 // test of the management bus
 	XIDApplication  = XIDClass{"application", AlertInfo, hour / 4, "GPUXIDApplication"}  // a program failed
 	XIDDriver       = XIDClass{"driver", AlertWarning, hour, "GPUXIDDriver"}             // driver, firmware or display
 	XIDFirmware     = XIDClass{"firmware", AlertCritical, hour, "GPUXIDFirmware"}        // GPU system processor (GSP)
 	XIDHardware     = XIDClass{"hardware", AlertCritical, day, "GPUXIDHardware"}         // not caused by software
 	XIDMemory       = XIDClass{"memory", AlertCritical, day, "GPUXIDMemoryFault"}        // uncorrected, not contained
-	XIDRepairFailed = XIDClass{"repair failed", AlertCritical, day, "GPUXIDMemoryFault"} // of the memory
-	XIDContained    = XIDClass{"contained", AlertWarning, day, "GPUXIDMemoryRepair"}     // or corrected, or repaired
+	XIDRepairFailed = XIDClass{"repair failed", AlertCritical, day, "GPUXIDMemoryFault"} // memory repair failed
+	XIDContained    = XIDClass{"contained", AlertWarning, day, "GPUXIDMemoryRepair"}     // contained or repaired
 	XIDLink         = XIDClass{"link", AlertWarning, hour, "GPUXIDNVLink"}               // NVLink
 	XIDC2C          = XIDClass{"c2c", AlertWarning, hour, "GPUXIDMemoryRepair"}          // link between GPU and CPU
 	XIDAction       = XIDClass{"action", AlertCritical, hour, "GPUXIDHardware"}          // recovery action requested
@@ -71,7 +72,7 @@ type XID struct {
 // a published meaning. The meanings are NVIDIA's (docs.nvidia.com/deploy/xid-errors), whose catalog ends at 172.
 func XIDMessage(code int64) string { return cmp.Or(XIDOf(code).text, "Unknown Error") }
 
-// XIDOf returns the row of an XID. Unlisted codes are XIDUnclassified and have no other value.
+// XIDOf returns the row of an XID. For an unlisted code it returns the zero XID, whose class is XIDUnclassified.
 func XIDOf(code int64) XID {
 	if code < 0 || code >= int64(len(xids)) || xids[code].text == "" {
 		return XID{Class: XIDUnclassified}

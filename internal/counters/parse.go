@@ -45,7 +45,7 @@ func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	case len(data) > MaxSize:
 		return nil, nil, fmt.Errorf("%s: %w", file, ErrTooLarge)
-	case bytes.IndexByte(data, 0) >= 0: // UTF-16, or no text
+	case bytes.IndexByte(data, 0) >= 0: // UTF-16 or binary
 		return nil, nil, fmt.Errorf("%s: %w: save it as UTF-8", file, ErrEncoding)
 	}
 	p := parser{file: file}

@@ -12,8 +12,8 @@ import (
 // NewPlan returns a plan with the given settings and the fields and families of the requests. Each field is listed
 // once, at its first request, with the shortest requested interval. Each request adds a counter or an exporter family.
 //
-// Fields of the machine, such as the driver version, are read for every GPU. As labels they are also read for every
-// instance, so that they are added to the instance's series as in NVIDIA's exporter.
+// Fields of the machine, such as the driver version, are read for every GPU. If they are labels, they are also read for
+// every instance, because NVIDIA's exporter adds them to the instance's series.
 func NewPlan(requests []Request, settings gpu.Plan) *gpu.Plan {
 	p := &settings
 	for i := range requests {
@@ -57,8 +57,8 @@ func addDerived(p *gpu.Plan, r *Request) {
 	p.Placement = p.Placement || f.Placement
 }
 
-// addField returns the index of a field, adding it at its first request. A family of links reads the field of the
-// links, which can have the ID of a field of GPUs.
+// addField returns the index of a field, adding it at its first request. An NVLink family reads the field of the links,
+// which can have the same ID as a field of GPUs.
 func addField(p *gpu.Plan, id gpu.FieldID, r *Request) int {
 	e, _ := catalog.ByID(id) // always found; a test checks this
 	f := e.Field()

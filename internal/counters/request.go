@@ -22,7 +22,7 @@ type Request struct {
 	Named  catalog.Named   // the field; empty for an exporter family
 	Line   int             // line in the file, from 1; 0 if the request comes from elsewhere
 
-	Included bool          // the line includes a built-in file that has the request
+	Included bool          // the request comes from a built-in file that the line includes
 	Interval time.Duration // of the watch group; 0 for none
 }
 
@@ -67,7 +67,7 @@ func (r *Request) unfit() (what, expected string) {
 	}
 }
 
-// helpUnits has the units that help texts write in their own way.
+// helpUnits maps units to the form that help texts use.
 var helpUnits = map[gpu.Unit]string{
 	"": "", catalog.Ratio: " (0 to 1)", catalog.Percent: " (in %)", catalog.Celsius: " (in degrees C)",
 }
@@ -83,8 +83,8 @@ func helpFor(n catalog.Named) string {
 
 // Translate returns the requests in a vocabulary.
 //
-// Lines of a user's file keep their names in every vocabulary, and Both adds the other names. In a shipped file, also
-// an included one, Current replaces the names, and adds the frame buffer size after the reserved size, as 4.9 does.
+// Lines of a user's file keep their names in every vocabulary, and Both adds the other names. In a shipped file,
+// included or not, Current replaces the names. It also adds the frame buffer size after the reserved size, as 4.9 does.
 // Both exports all names. Names of dcgm-exporter 1.x belong to neither vocabulary and stay.
 //
 // Each name is requested once. Added and replaced families use the catalog's help, which has the new unit. They are
@@ -111,7 +111,7 @@ func Translate(requests []Request, v catalog.Vocabulary, shipped bool) []Request
 		}
 		if size, _ := catalog.ByID(catalog.FBTotal); shipped && r.Named.Entry.ID == catalog.FBReserved &&
 			!requested[size.Current] {
-			extra, _ := NewRequest(size.Current, gpu.MetricGauge, "") // the catalog has it
+			extra, _ := NewRequest(size.Current, gpu.MetricGauge, "") // cannot fail: the catalog has the name
 			requested[extra.Name] = true
 			out = append(out, extra)
 		}

@@ -41,12 +41,12 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// A KernelLog reports the XIDs and SXIDs of the kernel log. It is their source while it is read.
+// A KernelLog returns the XIDs and SXIDs in the kernel log. While the log can be read, XIDs come only from it.
 type KernelLog interface {
 	// Drain appends the XIDs and SXIDs since the previous call, oldest first. Those from before the log was opened are
 	// marked as Past.
 	Drain([]gpu.XID) []gpu.XID
-	// Since returns since when the log has been read. It is zero if the log is not read now.
+	// Since returns when reading of the log began. It is zero if the log is not being read.
 	Since() time.Time
 }
 
@@ -57,16 +57,16 @@ type KernelLog interface {
 // twice.
 type Log struct {
 	opt      Options
-	unplaced prometheus.Counter // XIDs of GPUs that are not known
+	unplaced prometheus.Counter // XIDs in the kernel log of GPUs that are not watched
 	dropped  *prometheus.CounterVec
 
 	// These fields outlive sessions.
 	entities map[gpu.Identity]*entityEvents
 	sxids    tally
-	past     []gpu.XID // from the kernel log, of GPUs that are not known yet
+	past     []gpu.XID // XIDs in the kernel log of GPUs that are not known yet
 	spans    [sourceKernel + 1]span
-	logSince time.Time // begin of the kernel log's span; zero if the log is not read
-	life     span      // of the process
+	logSince time.Time // when reading of the kernel log began; zero if it is not being read
+	life     span      // from the start of the process to the latest cycle
 	now      int64     // time of the latest cycle
 	sessions int       // number of sessions
 	epoch    uint32    // incremented whenever reports may be repeated
@@ -79,9 +79,9 @@ type Log struct {
 	rows           []*entityEvents // by row
 	unreported     []bool          // by row: no source reports its XIDs
 	xids           int             // the field of XIDs; -1 for none
-	reasons        int             // the field of clock event reasons whose totals are requested; -1 for none
+	reasons        int             // the field of clock event reasons if their totals are requested; otherwise -1
 	every          []time.Duration // by field: interval at which its samples count in the window; 0 if it has no window
-	owned, earlier *gpu.Owners     // owners of the latest cycle, and the ones before them
+	owned, earlier *gpu.Owners     // the owners of the latest cycle, and those of the cycle before
 	assigned       bool            // the owners are known
 }
 

@@ -13,14 +13,14 @@ import (
 
 // A derivation computes a family. Either row or node is set.
 type derivation struct {
-	isWindow bool // the family counts the events of a window, for all entities; others are for GPUs
+	isWindow bool // the family counts events in a window, for all entities; other row families are for GPUs
 	// row appends the series of a row.
 	row func(l *Log, dst []gpu.Series, row int) []gpu.Series
 	// node returns the series of the node.
 	node func(*Log) []gpu.Series
 }
 
-// derivations has the families of a Log that a counters file can request, except for the gauge of the last XID.
+// derivations lists the families that a counters file can request from a Log, except for the gauge of the last XID.
 var derivations = map[string]derivation{
 	catalog.XIDErrorsCount:    {row: (*Log).xidWindow, isWindow: true},
 	catalog.ClockEventsCount:  {row: (*Log).clockEventWindow, isWindow: true},
@@ -59,6 +59,7 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	return list
 }
 
+// family returns a requested family with the series of all entities for which it is computed.
 func (l *Log) family(d *gpu.Derived, how derivation, c *snapshot.Cycle) gpu.Family {
 	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: how.isWindow, OfNode: how.node != nil}
 	if f.OfNode {
@@ -103,7 +104,7 @@ func (l *Log) ownersOf(row int) *owners {
 
 func (l *Log) xidTotals(dst []gpu.Series, row int) []gpu.Series {
 	o := l.ownersOf(row)
-	if !l.unreported[row] { // these XIDs have alerts: their counters exist even while they are 0
+	if !l.unreported[row] { // alerts watch these XIDs, so their counters exist even at 0
 		present := o.of(o.present(), 0)
 		for _, code := range catalog.AlertXIDs() {
 			present.counts.add(key{xid: xid{code, wholeGPU}}, maxCodes, 0, 0, math.MaxInt64)
@@ -136,7 +137,8 @@ func (l *Log) clockEventSeconds(dst []gpu.Series, row int) []gpu.Series {
 	return l.rows[row].reasons.series(dst, row, true)
 }
 
-// appendWindow appends the number of events in a window by their labels, or a 0 without such labels if there is none.
+// appendWindow appends the number of events in a window for each set of event labels. If there are no events, it
+// appends one series with the value 0 and no event labels.
 func appendWindow(series []gpu.Series, row int, size time.Duration, events [][]gpu.Label) []gpu.Series {
 	window := gpu.Label{Name: "window_size_in_ms", Value: strconv.FormatInt(size.Milliseconds(), 10)}
 	first := len(series)
@@ -157,9 +159,9 @@ func appendWindow(series []gpu.Series, row int, size time.Duration, events [][]g
 	return series
 }
 
-// gauge returns the last XID of each GPU with the labels of NVIDIA's dcgm-exporter, or 0 if the GPU had none. As stored
-// by DCGM, an XID that names an instance is on that instance only, and a GPU without XIDs has no series unless the
-// source says that it had none.
+// gauge returns the last XID of each GPU with the labels of NVIDIA's dcgm-exporter, or 0 if the GPU had none. With
+// LastXIDAsStored, it follows DCGM: an XID that names an instance is shown on that instance only, and a GPU without
+// XIDs has no series unless the engine reports that none occurred.
 func (l *Log) gauge(c *snapshot.Cycle) (series []gpu.Series) {
 	add := func(row int, last xidEvent) {
 		code := strconv.FormatInt(last.code, 10)

@@ -105,7 +105,7 @@ func (x *ownerXIDs) merge(other *ownerXIDs, now int64) {
 	}
 }
 
-// add adds count occurrences of an XID to its owner's, the latest of which happened at the given time.
+// add adds count occurrences of an XID to the counts of its owner. The latest occurrence was at the given time.
 func (o *owners) add(x xid, owner []gpu.Label, count, at, now int64) {
 	o.of(owner, now).counts.add(key{xid: x}, maxCodes, count, at, now)
 }
@@ -124,7 +124,7 @@ func (o *owners) noteSeen(x xid, owner []gpu.Label, at, now int64) {
 	o.add(x, owner, 0, at, now)
 }
 
-// withoutOwner returns the XIDs of all owners without an owner label.
+// withoutOwner returns the sum of the XIDs of all owners, without owner labels.
 func (o *owners) withoutOwner() *owners {
 	none := &ownerXIDs{}
 	for _, x := range o.xids {
@@ -133,7 +133,8 @@ func (o *owners) withoutOwner() *owners {
 	return &owners{xids: []*ownerXIDs{none}}
 }
 
-// series appends the XIDs of all owners: their number, or the times at which they last occurred.
+// series appends the number of XIDs of each owner. If seen is set, it appends the Unix time of the latest one in
+// seconds instead.
 func (o *owners) series(list []gpu.Series, row int, seen bool) []gpu.Series {
 	for _, x := range o.xids {
 		list = x.counts.series(list, row, x.labels, seen)

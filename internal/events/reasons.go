@@ -21,16 +21,17 @@ type clockTotal struct {
 // A reasonSample is a sample of clock event reasons.
 type reasonSample struct{ at, mask int64 }
 
-// reasons holds the clock event reasons of one entity. They are a state that is sampled.
+// reasons counts how often and how long the clock event reasons of one entity were set, according to samples. Times are
+// Unix nanoseconds.
 type reasons struct {
 	samples []reasonSample // of the window, oldest first
-	started bool           // there was a sample for the window
+	started bool           // at least one sample counted for the window
 	newest  int64          // time of the latest sample, counted or not
 	due     int64          // when the state counts again
 
 	events []clockTotal // every reason; nil before the first sample
-	known  bool         // there was a sample for the totals
-	latest reasonSample // for the totals
+	known  bool         // at least one sample counted for the totals
+	latest reasonSample // latest sample that counted for the totals
 }
 
 func (r *reasons) init() {
@@ -128,8 +129,8 @@ func (r *reasons) expire(before int64) {
 	}
 }
 
-// series appends how often each reason was set, or the seconds for which each reason was set that slows work down.
-// There are no series before the first sample.
+// series appends how often each reason was set. If seconds is set, it appends how many seconds each reason that slows
+// work down was set instead. There are no series before the first sample.
 func (r *reasons) series(series []gpu.Series, row int, seconds bool) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]

@@ -81,8 +81,8 @@ func (r *reports) add(x report, epoch uint32, replay, redate bool) bool {
 }
 
 // dated returns the index of the earliest known report of the same error that is at most redated away and that this
-// session has not reported yet, or -1. Engines date all XIDs anew with about the same offset, so their order stays the
-// same.
+// session has not reported yet, or -1. An engine that changes the times of its XIDs shifts all of them by about the
+// same offset, so their order stays the same.
 func (r *reports) dated(x report, epoch uint32) int {
 	first, _ := r.find(report{id: x.id - redated})
 	for i := first; i < len(r.known) && r.known[i].id <= x.id+redated; i++ {

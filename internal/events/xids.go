@@ -97,8 +97,7 @@ func (e *entityEvents) setLast(v xidEvent, now int64) {
 	e.lasts = append(e.lasts, v)
 }
 
-// expire empties the windows that have no event after the given time. With the window of XIDs, the last XIDs are
-// forgotten.
+// expire drops the windows without events after the given time. If the window of XIDs is dropped, so are the last XIDs.
 func (e *entityEvents) expire(before int64) {
 	if e.last().at <= before {
 		e.window, e.lasts = nil, nil
@@ -285,7 +284,8 @@ func (l *Log) countLogged(r *gpu.XID) {
 	l.record(e, xidEvent{what, at}, owner, false)
 }
 
-// record records an XID of a GPU and its owner. If an earlier process counted it, the total does not.
+// record records an XID of a GPU and its owner. If counted is set, an earlier process has counted the XID, so its
+// counter does not increase.
 func (l *Log) record(e *entityEvents, v xidEvent, owner []gpu.Label, counted bool) {
 	e.setLast(v, l.now)
 	after := l.now - int64(l.opt.XIDWindow)

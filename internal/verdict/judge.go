@@ -1,6 +1,6 @@
-// Package verdict says whether each GPU is fit for work: ok, watch, unknown, drain or replace. One table has the rules,
-// and docs/verdict.md prints it. The package looks at the values of a cycle and at the families that earlier derivers
-// made. It only reports.
+// Package verdict rates how fit each GPU is for work: ok, watch, unknown, drain or replace. The rules are in one table,
+// which docs/verdict.md prints. They test the values of a cycle and the families that earlier derivers made. The
+// package only reports.
 package verdict
 
 import (
@@ -51,7 +51,7 @@ type state struct {
 	holds  bool          // the latest number satisfies the signal
 	active bool          // the signal has held for as long as the rule requires
 	since  time.Duration // when the signal started to hold
-	until  time.Duration // when the rule's memory of the latest cycle in which it was active ends
+	until  time.Duration // end of the rule's memory, which begins with the latest cycle in which it was active
 }
 
 // A key names a number of a GPU.
@@ -68,8 +68,8 @@ type event struct {
 	at   time.Duration
 }
 
-// Bind implements snapshot.Deriver. It creates the past of each GPU of the session. If there are too many, it drops
-// those of GPUs that have been absent longest.
+// Bind implements snapshot.Deriver. It creates the state of each GPU of the session. If there are more than maxGPUs, it
+// drops the states of the GPUs that have been absent longest.
 func (j *Judge) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	j.topology, j.derived, j.gpus = t, nil, t.RowsOf(gpu.KindsOf(gpu.KindGPU))
 	requested := map[string]bool{}

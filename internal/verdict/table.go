@@ -52,7 +52,7 @@ type Signal struct {
 
 	Least float64 // lower bound of the test Within
 	Exact bool    // Least is the upper bound too
-	Kept  bool    // the driver or board keeps the state, so that at the first reading the rule is active at once
+	Kept  bool    // the driver or board keeps the state, so the rule can be active at the first reading, before After
 }
 
 // A Test says when a signal holds.
@@ -66,10 +66,12 @@ const (
 	Lost               // the GPU is lost
 )
 
+// kept returns a signal that holds if the sum of the fields is at least least, a state that the driver or board keeps.
 func kept(least float64, fields ...gpu.FieldID) Signal {
 	return Signal{Fields: fields, Least: least, Kept: true}
 }
 
+// growing returns a signal that holds if one of the fields is above its previous value.
 func growing(fields ...gpu.FieldID) Signal { return Signal{Fields: fields, Test: Grows} }
 
 func fabric(conditions ...string) Signal {

@@ -148,7 +148,7 @@ func (r *Reader) began(since time.Time, past map[pastKey]gpu.XID) {
 	r.since, r.waiting[0] = since, slices.AppendSeq(r.waiting[0], maps.Values(past))
 }
 
-// A pastKey tells apart the XIDs that occurred before the log was opened. The latest of each key is reported.
+// A pastKey identifies XIDs that were logged before the log was opened. Only the latest XID of each key is reported.
 type pastKey struct {
 	pciBusID string // empty for SXIDs
 	nvswitch uint32
@@ -217,7 +217,7 @@ func (r *Reader) follow(ctx context.Context) error {
 }
 
 // parse returns the XID or SXID of a record; its Code is 0 if there is none. It counts unparsed parts of the line,
-// unless an earlier follow has read it.
+// unless an earlier call of follow has read the record.
 func (r *Reader) parse(record Record) gpu.XID {
 	if !record.Kernel {
 		return gpu.XID{}
@@ -233,7 +233,7 @@ func (r *Reader) parse(record Record) gpu.XID {
 // keep queues the XID of a new line, or counts it as lost if the queue is full. It uses the current time because the
 // log's own clock drifts.
 func (r *Reader) keep(x gpu.XID, line string) {
-	r.opt.Log.Debug("XID in the kernel log", "line", line) // the line has the process's name, which no label has
+	r.opt.Log.Debug("XID in the kernel log", "line", line) // the line has the process name, which is not a label
 	x.Time = time.Now().UnixNano()
 	if x.PID != 0 && r.opt.PodOf != nil {
 		if uids, err := r.opt.PodOf(x.PID); err == nil {
