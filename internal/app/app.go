@@ -45,10 +45,10 @@ type Process struct {
 	Listening               func(net.Addr) // called with every address that the server listens on; may be nil
 }
 
-// Run runs the exporter until ctx is done. It then returns nil, usually after it has closed every driver handle; a
-// driver call that hangs does not prevent the end. An error about the configuration or the port names the setting and
-// the remedy. After gpu.ErrWedged (a driver call did not return) and hardware.ErrReplaced, only a new process can
-// continue.
+// Run runs the exporter until ctx is done. It then returns nil. Every driver handle is closed by then, unless a driver
+// call hangs: Run abandons it after a timeout. An error about the configuration or the port names the setting and the
+// remedy. After gpu.ErrWedged (a driver call did not return) and hardware.ErrReplaced, only a new process can collect
+// again.
 func Run(ctx context.Context, p Process) error {
 	files := new(Reader)
 	cfg, err := config.Parse(p.Args, p.Env, files.ReadFile)
@@ -123,7 +123,7 @@ func (e *exporter) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, notice := range e.config.Notices { // an error of the start would make them irrelevant
+	for _, notice := range e.config.Notices { // logged only now, because they do not matter if the start fails
 		e.log.Warn(notice)
 	}
 	e.buildCollection(backend)

@@ -70,8 +70,8 @@ func ParseCounters(cfg *config.Config, name string, content []byte) (CounterSet,
 	}, nil
 }
 
-// advice returns what should be written differently. If the verdict is requested without the families that it needs, it
-// is unknown.
+// advice returns warnings about the counters file. One of them is that the verdict is requested without the families
+// that it needs: it is then unknown.
 func advice(cfg *config.Config, requests []counters.Request, file string) []counters.Problem {
 	problems := counters.Lint(requests, file)
 	index := func(name string) int {

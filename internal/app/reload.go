@@ -36,7 +36,7 @@ type reloader struct {
 
 type request struct {
 	why   string
-	reply chan error // receives the result of the first attempt if there is room
+	reply chan error // receives the result of the first attempt if the buffer has room
 }
 
 func newReloader(reg prometheus.Registerer, log *slog.Logger, apply func(context.Context) (uint64, error)) *reloader {
@@ -120,7 +120,7 @@ func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
 	}
 }
 
-// note logs and records the result of a reload.
+// note logs and records the result of a reload. If quiet is set, a failure is not logged.
 func (r *reloader) note(why string, hash uint64, err error, quiet bool) {
 	if err != nil {
 		r.successful.Set(0)

@@ -81,7 +81,7 @@ const runtimeEvery = 10 * time.Second
 // the runtime may be runtimeEvery old.
 type selfMetrics struct {
 	own     prometheus.Gatherer
-	runtime *prometheus.Registry // empty for the subcommand once
+	runtime *prometheus.Registry // empty in the subcommand once
 	log     *slog.Logger
 	text    atomic.Pointer[[]byte] // rendered metrics of runtime
 }

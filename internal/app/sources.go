@@ -174,7 +174,7 @@ func (s *sources) kernelLogOptions(path string) kernellog.Options {
 	return o
 }
 
-// kubernetes makes the attributor "kubernetes". There is one per process.
+// kubernetes creates the attributor "kubernetes". Each process has at most one.
 type kubernetes struct {
 	registry prometheus.Registerer
 	watches  *apiWatches

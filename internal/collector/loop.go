@@ -58,7 +58,7 @@ type Options struct {
 const (
 	minBackoff   = time.Second     // the first pause between attempts to open a session
 	closeTimeout = 4 * time.Second // how long Run waits for the driver when it ends
-	minValid     = 5 * time.Second // minimum validity of a page: a busy machine is no stalled collection
+	minValid     = 5 * time.Second // minimum validity of a page; a busy machine must not look stalled
 )
 
 // readTimeout returns ReadTimeout, or its default.
@@ -305,7 +305,8 @@ func (l *Loop) read(ctx context.Context, s Session, request *gpu.ReadRequest) er
 	return l.call(ctx, func(ctx context.Context) error { return s.Read(ctx, *request, &l.batch) })
 }
 
-// reading returns the batch as input of the builder. The values are as of now, however long the owners take.
+// reading returns the batch as input of the builder. Now is the time of this call: the wait for the owners that follows
+// does not change the time of the page.
 func (l *Loop) reading() snapshot.Reading {
 	return snapshot.Reading{Batch: &l.batch, Begin: l.readAt, Now: l.opt.Now(), Elapsed: time.Since(l.started)}
 }
@@ -429,7 +430,7 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) (next s
 func (l *Loop) finalRead(ctx context.Context) error {
 	l.batch.Reset()
 	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.HasField }) {
-		return nil // no family counts events
+		return nil // no requested family counts events
 	}
 	l.readAt = l.opt.Now()
 	// Once ctx is done, the read gets half of the time that Run still waits. The close gets the other half.

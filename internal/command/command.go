@@ -86,7 +86,7 @@ func (p *Process) unknown(word string) int {
 	return Unable
 }
 
-// usages has a file for each subcommand, and one for the program.
+// usages holds a file for each subcommand, and one for the program.
 //
 //go:embed usage
 var usages embed.FS

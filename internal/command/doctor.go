@@ -52,8 +52,9 @@ func passes(found string) []row        { return []row{{good, found, ""}} }
 func warns(found, advice string) []row { return []row{{warn, found, advice}} }
 func fails(found, advice string) []row { return []row{{fail, found, advice}} }
 
-// failsFor fails because of an error about a file or a socket. It shows only the error number, because other texts
-// repeat the name. The advice depends on the error: the file is missing, access is denied, or anything else.
+// failsFor returns a failed row for an error about a file or a socket. It shows only the text of the error number,
+// because the whole error repeats the name. The advice depends on the error: the file is missing, access is denied, or
+// anything else.
 func failsFor(name string, err error, missing, denied, other string) []row {
 	advice := other
 	switch {
@@ -74,12 +75,13 @@ type examination struct {
 	cfg         *config.Config
 	set         app.CounterSet
 	loadErr     error             // why the counters could not be loaded
-	states      map[string]string // of the last row of each check, by its name
+	states      map[string]string // state of the last row of each check, by the name of the check
 	topology    *gpu.Topology     // of the source, once it is open
 	unavailable []gpu.FieldHealth // fields of the source without values
 }
 
-// doctor prints the rows of each check. The source comes late, because opening it needs everything before.
+// doctor prints the rows of each check. The source is checked late, because opening it needs what the earlier checks
+// test.
 func doctor(ctx context.Context, p *Process) int {
 	cfg, code := p.settings()
 	if cfg == nil {
@@ -112,7 +114,7 @@ func doctor(ctx context.Context, p *Process) int {
 		}
 		for _, r := range rows {
 			if e.states["driver"] == fail && (check.name == "device files" || check.name == "NVML") {
-				r.advice = "" // that of the driver comes first
+				r.advice = "" // the driver's advice comes first
 			}
 			fmt.Fprintf(p.Out, "%-4s  %-14s  %s\n", r.state, check.name, r.found)
 			if r.advice != "" {

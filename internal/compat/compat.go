@@ -1,6 +1,6 @@
 // Package compat makes pages that look like those of NVIDIA's dcgm-exporter.
 //
-// A Rewriter stands between a snapshot and its page. It implements three settings: --compatibility=strict,
+// A Rewriter changes a snapshot before it is rendered as a page. It implements three settings: --compatibility=strict,
 // --kubernetes-virtual-gpus and --owner-labels=copies. AppendFloat formats numbers for strict mode.
 //
 // Strict mode also acts in other places:
@@ -8,7 +8,7 @@
 //   - Package app asks Options.Reads and Options.Omits which entities and families to read, gives no advice about the
 //     verdict (counters.go), and selects the format of numbers and of empty HELP lines (pipeline.go). The subcommand
 //     check says which families are left out.
-//   - Three habits of NVIDIA's exporter change how a value is computed, not how it is shown. The packages that compute
+//   - Three quirks of NVIDIA's exporter change how a value is computed, not how it is shown. The packages that compute
 //     them have an option for each: snapshot.Facts.AsReported, events.Options.LastXIDAsStored and
 //     gpu.Plan.KeepContradicted. Package app sets them (pipeline.go, counters.go).
 package compat
@@ -172,8 +172,8 @@ func (r *Rewriter) rewriteFamilies(families []gpu.Family) {
 	}
 }
 
-// concerns reports whether a GPU's series with these labels can be repeated for an instance. It cannot if it names
-// another one.
+// concerns reports whether a GPU's series with these labels can be repeated for an instance. It cannot if the labels
+// name another instance.
 func concerns(labels []gpu.Label, instance *gpu.Device) bool {
 	id := strconv.FormatUint(uint64(instance.InstanceID), 10)
 	return !slices.ContainsFunc(labels, func(l gpu.Label) bool { return l.Name == gpu.InstanceLabel && l.Value != id })

@@ -213,8 +213,8 @@ func (l *labels) host(dst []gpu.Label) []gpu.Label {
 }
 
 // counterLabels appends the label-typed counters of a row. If a counter has no value in the row, the value of the
-// instance's GPU is used, then that of the node. As in NVIDIA's dcgm-exporter, switches, links, CPUs and cores have any
-// value that applies to the whole machine.
+// instance's GPU is used, then that of the node. As in NVIDIA's dcgm-exporter, switches, links, CPUs and cores get the
+// values of counters that apply to the whole machine, whichever row has them.
 func (l *labels) counterLabels(row, node int) {
 	parent, machine := -1, false
 	switch l.topology.Devices[row].Entity.Kind {

@@ -20,8 +20,8 @@ type Limit struct {
 	Rank   func(family string) int
 }
 
-// A limiter enforces a Limit. What the previous page left out comes back only with a tenth fewer series, so that labels
-// and families do not come and go with every pod.
+// A limiter enforces a Limit. What the previous page left out is restored only if the page then has a tenth fewer
+// series than the limit. Otherwise labels and families would come and go with every pod.
 type limiter struct {
 	Limit
 	active  bool     // the latest page was over the limit
@@ -39,8 +39,8 @@ func (l *limiter) exceeded(series int, wasOut bool) bool {
 	return l.Series > 0 && series > most
 }
 
-// limit returns w, the complete page, or renders it again with fewer series if it is over the limit. It then reuses the
-// buffer of w.
+// limit returns full, the complete page. If it is over the limit, limit renders the page again with fewer series, into
+// the buffer of full.
 func (e *Encoder) limit(full *writer, s *gpu.Snapshot, families []*family) *writer {
 	l, before := &e.limiter, e.limiter.leftOut
 	l.active, l.leftOut = l.exceeded(full.series, l.active), nil

@@ -30,7 +30,7 @@ func appendNumber(dst []byte, v gpu.Value) []byte {
 		}
 		dst = strconv.AppendInt(dst, int64(micro)/1e6, 10)
 		point := len(dst)
-		dst = strconv.AppendInt(dst, 1e6+int64(micro)%1e6, 10) // the decimals after a 1, which the point replaces
+		dst = strconv.AppendInt(dst, 1e6+int64(micro)%1e6, 10) // a 1 and six decimals; the point replaces the 1
 		dst[point] = '.'
 		return bytes.TrimRight(dst, "0")
 	}

@@ -213,7 +213,7 @@ func (p *Pods) Get(namespace, name string) (Pod, bool) {
 	return pod, ok
 }
 
-// UIDOf returns the API server's UID of the pod that the node knows as uid. They differ only for static pods.
+// UIDOf returns the API server's UID of the pod whose UID on the node is uid. They differ only for static pods.
 func (p *Pods) UIDOf(uid string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

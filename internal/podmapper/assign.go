@@ -191,7 +191,7 @@ func (m *Mapper) rows(alloc *Allocation) []int {
 	return nil
 }
 
-// isGPU reports whether alloc is certainly a GPU. If it has no row, something is missing.
+// isGPU reports whether alloc is certainly a GPU. A GPU without rows is unmatched.
 func (m *Mapper) isGPU(alloc *Allocation) bool {
 	if alloc.Claim != "" {
 		return m.opt.Device != nil && alloc.Resource == claimDriver

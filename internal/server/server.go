@@ -92,7 +92,8 @@ type Server struct {
 	open map[net.Conn]time.Time // when the latest request of each open connection began
 }
 
-// New returns a Server. An error is about the web configuration. The metrics have the names of promhttp.
+// New returns a Server. It fails only if the web configuration is invalid. The metrics have the same names as those of
+// promhttp.
 func New(opts Options) (*Server, error) {
 	metrics := promauto.With(opts.Registerer)
 	requests := metrics.NewCounterVec(prometheus.CounterOpts{

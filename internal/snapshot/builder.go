@@ -172,12 +172,13 @@ func (b *Builder) drop(c *cell, reason string) {
 	b.Dropped[reason]++
 }
 
+// serves reports whether an entity has a field of the plan.
 func (b *Builder) serves(field, row int) bool {
 	return b.snap.Topology.Serves(&b.cycle.Plan.Fields[field], row)
 }
 
 // isSilent reports whether an entity has none of the values that it should have. A GPU that reports only blank values
-// is not up. An NVLink without any of the planned fields is: links before NVLink 5 have no counters.
+// is not up. An NVLink that has none of the planned fields is up, because links before NVLink 5 have no counters.
 func (b *Builder) isSilent(row int) bool {
 	silent, supported := false, b.snap.Topology.Devices[row].Entity.Kind != gpu.KindNVLink
 	for i := range b.cycle.Plan.Fields {
@@ -194,8 +195,8 @@ func (b *Builder) isSilent(row int) bool {
 }
 
 // unavailable lists the counters that are not served. A counter missing everywhere for the same reason is listed once.
-// Otherwise it is listed for each GPU that has no value, nor have its instances and links. Lost entities are skipped
-// because their own health reports them.
+// Otherwise it is listed for each GPU if neither the GPU nor any of its instances and links has a value. Lost entities
+// are skipped because their own health reports them.
 func (b *Builder) unavailable() []gpu.FieldHealth {
 	list := b.snap.Health.Unavailable[:0]
 	for i := range b.cycle.Plan.Counters {

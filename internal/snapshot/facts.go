@@ -114,7 +114,7 @@ func (x *fact) noteFaults(faults []gpu.Fault) {
 	}
 }
 
-// Unavailable implements Deriver, as Builder.unavailable does for counters.
+// Unavailable implements Deriver. It lists families by the same rules by which Builder.unavailable lists counters.
 func (l *Facts) Unavailable(list []gpu.FieldHealth, c *Cycle) []gpu.FieldHealth {
 	for _, x := range l.families {
 		if len(x.rows) == 0 || x.pairs && len(x.rows) == 1 {
