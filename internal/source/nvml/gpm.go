@@ -163,11 +163,9 @@ func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
 			continue
 		}
 		m := &get.Metrics[w.slot]
-		ret := all
-		if all == gonvml.SUCCESS {
-			ret = gonvml.Return(m.NvmlReturn)
-		}
-		if err := w.backoff.record("nvmlGpmMetricsGet", ret, now); err != nil {
+		if all != gonvml.SUCCESS { // the call failed, not the metric: the next Read tries again
+			b.Fail(r.index, w.field, &driverError{"nvmlGpmMetricsGet", all})
+		} else if err := w.backoff.record("nvmlGpmMetricsGet", gonvml.Return(m.NvmlReturn), now); err != nil {
 			b.Fail(r.index, w.field, err)
 		} else if v := w.value(m.Value); v.IsAbsent() {
 			b.Fail(r.index, w.field, errNoActivity)

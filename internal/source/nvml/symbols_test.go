@@ -164,7 +164,8 @@ func TestProfiling(t *testing.T) {
 				t.Errorf("%s fails: memory activity of GPU 0 = %q, want %s", call, v, want)
 			}
 		}
-		fails("nvmlGpmMetricsGet 999", "fault:error")
+		fails("nvmlGpmMetricsGet 3", "fault:not_supported")
+		fails("nvmlGpmMetricsGet 999", "fault:error") // the metrics are requested again
 		fails("nvmlGpmSampleGet 4", "fault:permission")
 	})
 }
