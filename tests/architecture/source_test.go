@@ -80,7 +80,8 @@ var waits = map[string]string{
 }
 
 // TestSourceRules checks rules for all code. Only main may exit the process, and func init is not allowed. A function
-// must may panic if embedded data is invalid. Tests do not wait in real time, except those in waits. The encoder does not call fmt. Every package has a package comment.
+// named must may panic if embedded data is invalid. Tests do not wait in real time, except those in waits. The encoder
+// does not call fmt. Every package has a package comment.
 func TestSourceRules(t *testing.T) {
 	documented, waiting := map[string]bool{}, map[string]bool{}
 	for _, s := range sources(t) {

@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
 
-// offering returns the node. It starts device plugins that offer GPUs 0 and 1, four replicas of GPU 2, and the instances of GPU 3. It waits
-// until the node can allocate them.
+// offering returns the node after starting device plugins that offer GPUs 0 and 1, four replicas of GPU 2, and the
+// instances of GPU 3. It waits until the node can allocate them.
 func offering(t *testing.T) *node {
 	t.Helper()
 	n := theNode(t)

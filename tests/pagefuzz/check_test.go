@@ -242,7 +242,7 @@ func (c *checker) window() time.Duration {
 	return max(2*c.interval, 30*time.Second) + 10*time.Second + c.interval
 }
 
-// could reports whether is returns true for a moment that a page may show.
+// could reports whether is returns true for any moment that a page at the given time may show.
 func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	for i := len(c.w.history) - 1; i >= 0; i-- {
 		m := &c.w.history[i]
@@ -256,9 +256,9 @@ func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	return false
 }
 
-// ownerRules checks that each pod named on a page held the device within the window. On DCGM_FI_* series, it must have
-// been the only owner of the device, or of all allocated instances of the GPU. On dcgm_pod_* series and on copies, which
-// have the label vgpu, a share is enough.
+// ownerRules checks that each pod named on a page held the device within the window. For DCGM_FI_* series, it must have
+// been the only owner of the device, or of all allocated instances of the GPU. For dcgm_pod_* series and for copies,
+// which have the label vgpu, a share is enough.
 func (c *checker) ownerRules(p *page) {
 	for name, samples := range p.samples {
 		for _, s := range samples {
@@ -517,9 +517,9 @@ func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 	return len(p.list(of, families[len(families)-1])) > 0
 }
 
-// secondRules checks that the counted seconds of a device do not exceed the elapsed time, times the device's fraction
-// of a GPU, and those of a GPU and its instances not the elapsed time. Active seconds must match the utilization on the
-// page if that is known for all pods.
+// secondRules checks that the seconds counted for a device are at most the elapsed time multiplied by the device's
+// fraction of a GPU. The seconds of a GPU and its instances together are at most the elapsed time. Active seconds must
+// match the utilization on the page if that is known for all pods.
 func (c *checker) secondRules(p *page) {
 	passed := p.at.Sub(c.at).Seconds()
 	now := map[key]float64{}

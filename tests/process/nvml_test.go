@@ -55,7 +55,7 @@ func TestNVMLFaults(t *testing.T) {
 	folder := t.TempDir()
 	r, file := overNVML(t, world, folder)
 	r.matching(`dcgm_exporter_collect_success 0`, failures("unavailable", "open"))
-	_, err := fakenvml.Build(folder) // a driver that is installed later is used
+	_, err := fakenvml.Build(folder) // a driver installed after the start is used
 	fakenvml.Need(t, err)
 	healthy := []string{
 		`dcgm_exporter_collect_success 1`,

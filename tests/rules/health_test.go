@@ -295,7 +295,7 @@ var linkCases = []struct {
 		later: append(machine(4, sxm, 1), "fail nvmlDeviceGetNvLinkState 999 1")},
 }
 
-// Exactly the GPUs in watched get the verdict watch with the reason links_down, and fire GPUNVLinksDown.
+// Only the GPUs in watched get the verdict watch with the reason links_down, and fire GPUNVLinksDown.
 func TestLinksDownUnderNVML(t *testing.T) {
 	const minutes = 30
 	library, err := fakenvml.Build(t.TempDir())

@@ -57,7 +57,7 @@ func each(page []byte, yield func(Sample) bool) error {
 // A Page has the samples of a page by family.
 type Page map[string][]Sample
 
-// Read parses a page. The error says that Prometheus cannot parse the page, or that it has a series or a label twice.
+// Read parses a page. It returns an error if Prometheus cannot parse the page, or if a series or a label occurs twice.
 func Read(text string) (Page, error) {
 	p, seen := Page{}, map[string]bool{}
 	var twice error
@@ -74,7 +74,7 @@ func Read(text string) (Page, error) {
 	return p, errors.Join(err, twice)
 }
 
-// Parse is like Read, but an error ends the test.
+// Parse is like Read, but an error fails the test at once.
 func Parse(t testing.TB, text string) Page {
 	t.Helper()
 	p, err := Read(text)
@@ -133,8 +133,8 @@ func Scrape(url string) (string, error) {
 	return string(text), err
 }
 
-// Await scrapes a URL until, for each prefix, a line of the page starts with it. It returns the page. After patience,
-// the test ends.
+// Await scrapes a URL until, for each prefix, a line of the page starts with it. It returns the page. If that takes
+// longer than patience, the test fails.
 func Await(t testing.TB, patience time.Duration, url string, prefixes ...string) (page string) {
 	t.Helper()
 	err := wait.Until(patience, func() (err error) {
