@@ -44,9 +44,9 @@ func example(name string) string { return filepath.Join("..", "..", "docs", "exa
 // several lines.
 var transcribedCall = regexp.MustCompile(`(?m)^\$ gpuop((?:'[^']*'|\\.|[^'\n])*)$`)
 
-// The transcripts in testdata show what calls of gpuop print. Standard input is a values file. A transcript in
-// testdata/golden is of a file in testdata/shapes: a different way in which people write commands and values.
-// lint-install.txt shows how a new user corrects an article's command step by step.
+// The transcripts in testdata show what calls of gpuop print. Standard input is a values file. Each transcript in
+// testdata/golden is about a file in testdata/shapes, which has one of the ways in which people write commands and
+// values. lint-install.txt shows how a new user corrects an article's command step by step.
 func TestTranscripts(t *testing.T) {
 	transcripts, err := fs.Glob(os.DirFS("testdata"), "*.txt")
 	if err != nil {

@@ -31,7 +31,7 @@ var gathered = sync.OnceValues(func() (*cluster.State, error) {
 	return cluster.Folder(filepath.Join("testdata", "healthy")).Read(context.Background(), judge.VerifyKinds()...)
 })
 
-// healthy returns testdata/healthy as the state of a live cluster, with a patch.
+// healthy returns testdata/healthy as the state of a live cluster, after the patches.
 func healthy(t *testing.T, patches ...map[string]any) *cluster.State {
 	t.Helper()
 	read, err := gathered()
@@ -55,11 +55,11 @@ type situation[Finding any] struct {
 	Base    string // the patch that comes before Patch
 	Patch   map[string]any
 	Version string         // the release to install
-	Values  map[string]any // the chart's
+	Values  map[string]any // of the chart
 	Config  string         // the MIG config to apply
 	Want    []Finding
 	Not     []Finding
-	Says    string // part of a reason
+	Says    string // text that a reason must contain
 }
 
 // situations are the contents of a file.
@@ -81,8 +81,8 @@ func load[Finding any](t *testing.T, name string) (all situations[Finding]) {
 	return all
 }
 
-// patched returns a state after JSON merge patches (RFC 7386). In the document that is patched, the objects of a kind are
-// a map by name. The result has them sorted by name.
+// patched returns a state after JSON merge patches (RFC 7386). In the document that is patched, the objects of a kind
+// are a map by name. The result has them sorted by name.
 func patched(t testing.TB, s *cluster.State, patches ...map[string]any) *cluster.State {
 	t.Helper()
 	doc := document(t, s)
@@ -106,7 +106,7 @@ func patched(t testing.TB, s *cluster.State, patches ...map[string]any) *cluster
 	}
 	out := &cluster.State{}
 	if err := json.Unmarshal(data, out); err != nil {
-		t.Fatalf("the patched state is not a state: %v", err)
+		t.Fatalf("patched state is invalid: %v", err)
 	}
 	return out
 }

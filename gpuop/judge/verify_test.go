@@ -48,7 +48,8 @@ func TestEvidenceOfANetworkDevice(t *testing.T) {
 	t.Error("no finding has the allocatable and the capacity of nvidia.com/roce as evidence")
 }
 
-// evidenced checks that every finding has a subject, a reason and evidence. Errors and waiting findings must have a fix.
+// evidenced checks that every finding has a subject, a reason and evidence. Errors and waiting findings must have a
+// fix.
 func evidenced(t *testing.T, rows []check.Finding) []check.Finding {
 	t.Helper()
 	for _, v := range rows {
@@ -152,8 +153,8 @@ func taintAll(s *cluster.State) {
 	}
 }
 
-// TestStates breaks a healthy cluster. It expects the findings in want, which the healthy cluster must not have unless
-// they are OK, and none of those in not.
+// TestStates breaks a healthy cluster. It expects every finding in want and none of those in not. The healthy cluster
+// must not already have a finding in want, unless that is OK.
 func TestStates(t *testing.T) {
 	before := verified(t, healthy(t))
 	try := func(name string, s *cluster.State, want, not []row) {
