@@ -125,7 +125,7 @@ type judge struct {
 	meters  [3]meter  // by GPU
 	ledgers [6]ledger // by row
 
-	// Of this cycle:
+	// These fields are of the current cycle.
 	cycle   int
 	m       *moment
 	s       *gpu.Snapshot
@@ -134,7 +134,7 @@ type judge struct {
 	request gpu.ReadRequest
 }
 
-// meter holds a GPU's last known energy counter and its growth in this cycle.
+// meter holds a GPU's last known energy counter and its growth in this cycle, both in joules.
 type meter struct {
 	at           time.Duration
 	joules, used float64
@@ -145,13 +145,13 @@ type ledger struct {
 	activeAt, energyAt time.Duration // ends of the times for which its activity and its energy are charged
 	pending            float64       // energy that its GPU used since energyAt
 	budget             float64       // joules used that are not in a published counter yet
-	// series names its energy series in the previous cycle. When a hidden counter returns, it includes the idle energy
-	// of the time since.
+	// series names its energy series in the previous cycle. A counter that was hidden and returns includes the idle
+	// energy of the time since.
 	series string
 }
 
 func newJudge(t testing.TB, p *play) *judge {
-	// The zero times in meters and ledgers are long ago.
+	// The clock starts at one hour, so that the zero times in meters and ledgers are long past.
 	j := &judge{t: t, past: of{}, uids: map[string]bool{}, clock: time.Hour}
 	p.after = func(req gpu.ReadRequest, b *gpu.Batch) {
 		j.batch.Processes, j.batch.Utilizations = slices.Clone(b.Processes), slices.Clone(b.Utilizations)
@@ -195,7 +195,7 @@ func (j *judge) see(cycle int, m *moment, s *gpu.Snapshot) {
 	}
 }
 
-// sum returns how much the series of an entity have grown since the past. Without one, it is their total.
+// sum returns how much the series of an entity have grown since the past. If past is nil, it returns their total.
 func (j *judge) sum(past of, entity string, families ...string) (sum float64) {
 	for _, family := range families {
 		for key, v := range j.now[family] {

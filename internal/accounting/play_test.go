@@ -69,7 +69,7 @@ func boards(n int) (list []gpu.Device) {
 	return list
 }
 
-// playShares has the share of each row in its GPU. One slice of the partitioned GPU belongs to no instance.
+// playShares lists the share of each row in its GPU. One slice of the partitioned GPU belongs to no instance.
 var playShares = [...]float64{1, 1, 1. / 7, 3. / 7, 2. / 7, 1. / 7}
 
 const partitionedRow = 2

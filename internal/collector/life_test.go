@@ -322,7 +322,7 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 	}
 }
 
-// The first page waits for the owners for up to two seconds, but has the time of its read. If an attributor takes longer,
+// The first page waits up to two seconds for the owners, but has the time of its read. If an attributor takes longer,
 // later pages do not wait for it.
 func TestFirstCycleWaitsForOwners(t *testing.T) {
 	for _, c := range []struct {
@@ -604,7 +604,7 @@ func TestOneAttributorFails(t *testing.T) {
 			}
 			const why = "dcgm_exporter_attribution_unavailable{-1}[{what owners} {reason no_data}] 1"
 			if strings.Contains(r.Last(), why) != (len(tt.unknown) > 0) {
-				t.Errorf("page has %s: %t, want the contrary", why, len(tt.unknown) == 0)
+				t.Errorf("page has %s: %t, want %t", why, len(tt.unknown) == 0, len(tt.unknown) > 0)
 			}
 		})
 	}

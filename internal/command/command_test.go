@@ -76,8 +76,8 @@ func simulate(_ context.Context, cfg *config.Config, _ *gpu.Plan) (app.Backend, 
 	return app.Backend{Source: collector.SourceOf(source.Open)}, nil
 }
 
-// refuse returns an opener of a source that fails with an error of package gpu, such as "unavailable: no driver", or
-// with another one. Without a text it opens the simulator.
+// refuse returns an opener that fails with the error in text, such as "unavailable: no driver". If text does not begin
+// with an error of package gpu, the error is of another kind. If text is empty, the opener opens the simulator.
 func refuse(text string) opener {
 	if text == "" {
 		return simulate
@@ -182,7 +182,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// page is a page that names the source. That of NVML has no data.
+// page returns a page that names the source. The page of NVML has no data.
 func page(_ context.Context, cfg *config.Config) (page []byte, err error) {
 	if cfg.Source.Kind == config.SourceNVML {
 		err = errors.New("open session: unavailable")

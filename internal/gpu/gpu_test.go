@@ -151,7 +151,7 @@ func TestIntervalOf(t *testing.T) {
 	} {
 		p := gpu.Plan{Interval: tt.plan, Fields: []gpu.Field{{Interval: tt.field, MinInterval: tt.engine}}}
 		if got := p.IntervalOf(0); got != tt.want {
-			t.Errorf("%+v: interval = %v", tt, got)
+			t.Errorf("%+v: interval = %v, want %v", tt, got, tt.want)
 		}
 	}
 }

@@ -280,7 +280,7 @@ func TestKubeletStartIsBounded(t *testing.T) {
 	want(t, "owners after all", named(o, 4), []string{"a"})
 }
 
-// A kubelet that refused a connection has its whole time to load its pods, however often it has failed before.
+// A kubelet that refused a connection gets the full time to load its pods, however often it has failed before.
 func TestKubeletFailsAgainAndAgain(t *testing.T) {
 	w := newAged(t, podmapper.Options{}, podA, podB)
 	w.mapper.Every(time.Hour) // nothing expires in this test

@@ -81,8 +81,8 @@ type rig struct {
 	start  time.Time
 }
 
-// run runs a Reader of devices, which are opened one after the other. A nil device cannot be opened. Process 7 cannot be
-// looked up.
+// run runs a Reader of devices, which are opened in order. A nil device cannot be opened. Process 7 cannot be looked
+// up.
 func run(t *testing.T, devices ...*device) *rig {
 	r := &rig{t: t, reg: prometheus.NewRegistry(), start: time.Now()}
 	o := kernellog.Options{Path: "/dev/kmsg", Registerer: r.reg}
@@ -151,9 +151,9 @@ func (r *rig) counts(want ...string) {
 
 const lostRecords, lostXIDs = `lost_total{what="records"} `, `lost_total{what="xids"} `
 
-// Existing lines are reported as past, only the latest of each code, with the time of the log's clock. New
-// lines are reported once each, with the time at which they were read. The process is looked up then, because it may end
-// soon. Lines that the kernel did not write are ignored.
+// The latest existing line of each code is reported as past, with the time of the log's clock. New lines are reported
+// once each, with the time at which they were read. The process is looked up then, because it may end soon. Lines that
+// the kernel did not write are ignored.
 func TestLinesAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fromUser := []byte("12,7,5,-;NVRM: Xid (PCI:0000:1b:00): 48, from user space")

@@ -408,8 +408,8 @@ func TestOneReadFails(t *testing.T) {
 // isNow reports whether a time in Unix nanoseconds is within five seconds of now.
 func isNow(at int64) bool { return time.Since(time.Unix(0, at)).Abs() <= 5*time.Second }
 
-// A remote engine has another clock. Samples and XIDs have times of this machine's clock. Those of an embedded engine are
-// unchanged.
+// A remote engine has another clock, but its samples and XIDs get times of this machine's clock. The times of an
+// embedded engine are unchanged.
 func TestSkewedClock(t *testing.T) {
 	for _, skew := range []int{3600, -3600} {
 		for name, o := range map[string]dcgm.Options{"embedded": {}, "remote": remoteEngine} {

@@ -219,7 +219,7 @@ func TestLateIdentity(t *testing.T) {
 	}
 }
 
-// The error of an unwatch of something that is not watched is ignored; other errors are not.
+// Close ignores the error of the engine that a field is not watched. It returns other errors of an unwatch.
 func TestUnwatch(t *testing.T) {
 	r := start(t, planOf(field(150, onGPU), text(1)), dcgm.Options{}, world()...)
 	r.close()

@@ -60,8 +60,8 @@ func (r *rig) reopen(want error) {
 	r.open()
 }
 
-// testdata/invalid.txt has faults, each followed by its error on an indented line. Errors about devices and MIG are only
-// found when the node is known.
+// testdata/invalid.txt lists faults, each followed by its error on an indented line. Errors about devices and MIG are
+// found only when the node is known.
 func TestInvalidScenarios(t *testing.T) {
 	cases, err := os.ReadFile("testdata/invalid.txt")
 	if err != nil {
@@ -410,7 +410,7 @@ func (r *rig) findings() map[int][]string {
 
 const powerWarning = "POWER CLOCK_THROTTLE_POWER warn"
 
-// Watch POWER warns if the counter of power violations grew within the last minute, like the real engine's.
+// The health watch POWER warns if the counter of power violations grew within the last minute, like the real engine's.
 func TestPowerWatchFollowsItsCounter(t *testing.T) {
 	plan := simulated.Plan(powerThrottled)
 	plan.Health = gpu.KindsOf(gpu.KindGPU)
@@ -571,7 +571,7 @@ faults:
 	}
 }
 
-// The log behaves like /dev/kmsg.
+// The simulated log behaves like /dev/kmsg: small buffers, the first record, TryRead at the end, and Close.
 func TestKernelLogBehavesLikeDevice(t *testing.T) {
 	l := newSource(t, "t4", `faults: [{fault: xid, devices: ["0"], xids: [31]}]`).KernelLog()
 	read := func() string {
