@@ -37,7 +37,7 @@ func IsUUID(s string) bool {
 }
 
 // LabelName returns name as a label name that Prometheus accepts: letters, digits and underscores, not starting with a
-// digit. Other characters become underscores. Several leading underscores become one, because names such as __name__
+// digit. Other bytes become underscores. Several leading underscores become one, because names such as __name__
 // are reserved. Valid names are unchanged.
 func LabelName(name string) string {
 	name = strings.ReplaceAll(MetricName(name), ":", "_")
@@ -48,15 +48,24 @@ func LabelName(name string) string {
 }
 
 // MetricName returns name as a metric name that Prometheus accepts: letters, digits, underscores and colons, not
-// starting with a digit. Other characters become underscores.
+// starting with a digit. Other bytes become underscores.
 func MetricName(name string) string {
 	if name == "" || name[0] >= '0' && name[0] <= '9' {
 		name = "_" + name
 	}
-	return strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == ':' {
-			return c
+	var fixed []byte // nil while the name is valid
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == ':':
+		case fixed == nil:
+			fixed = []byte(name)
+			fallthrough
+		default:
+			fixed[i] = '_'
 		}
-		return '_'
-	}, name)
+	}
+	if fixed != nil {
+		return string(fixed)
+	}
+	return name
 }
