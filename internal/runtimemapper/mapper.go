@@ -153,10 +153,10 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 
 // ordered returns the containers of a list by name, without duplicates.
 func ordered(list []listed) []listed {
-	slices.SortFunc(list, func(a, b listed) int {
-		return cmp.Or(cmp.Compare(nameOf(&a), nameOf(&b)), cmp.Compare(a.ID, b.ID))
-	})
-	return slices.CompactFunc(list, func(a, b listed) bool { return a.ID == b.ID })
+	slices.SortStableFunc(list, func(a, b listed) int { return cmp.Compare(a.ID, b.ID) })
+	list = slices.CompactFunc(list, func(a, b listed) bool { return a.ID == b.ID })
+	slices.SortStableFunc(list, func(a, b listed) int { return cmp.Compare(nameOf(&a), nameOf(&b)) })
+	return list
 }
 
 // inspect inspects new containers and forgets those that ended.

@@ -393,7 +393,7 @@ func TestCrowd(t *testing.T) {
 		t.Errorf("devices = %d, want 2", n)
 	}
 	running := slices.Repeat([]listed{{ID: "a1", Names: []string{"/a"}}}, 1000)
-	got := ordered(append(slices.Clone(running), listed{ID: "b1"}))
+	got := ordered(append(slices.Clone(running), listed{ID: "b1"}, listed{ID: "a1", Names: []string{"/c"}}))
 	if len(got) != 2 || got[0].ID != "a1" || got[1].ID != "b1" {
 		t.Errorf("containers of the list = %v, want a1 and b1", got)
 	}
