@@ -86,8 +86,8 @@ func TestStandardInput(t *testing.T) {
 		{"helm install g /srv/gpu-operator -n gpu-operator", "lint --fix -c -", 0, `/srv/gpu-operator`, `--version`},
 		{"driver: {rdma: {enabled: true}}\n", "lint -", 0, `v26\.7\.0, assumed`, ``},
 		{"driver: {rdma: {enabled: true}}\n", "lint - --version v26.7.0", 0, `v26\.7\.0`, `assumed`},
-		{"driver: {rdma: {enabled: true}}\n", "lint - --version v25.4.0", 0, `v25\.4\.0.*unknown release; checked against v25\.3\.4`, ``},
-		{"driver: {rdma: {enabled: true}}\n", "lint - --version v26.11.0", 0, `v26\.11\.0.*unknown release; checked against v26\.7\.0`, ``},
+		{"cdi: {enabled: true}\n", "lint - --version v25.4.0", 0, `v25\.4\.0.*unknown release; checked against v25\.3\.4`, ``},
+		{"cdi: {enabled: true}\n", "lint - --version v26.11.0", 0, `v26\.11\.0.*unknown release; checked against v26\.7`, ``},
 		// users mirror the printed images, so none are printed if the values cannot be read
 		{release, "images -", 1, `HelmRelease`, `nvcr\.io`},
 		{release, "images - -o json", 1, `HelmRelease`, `nvcr\.io`},

@@ -33,9 +33,10 @@ func TestOutMustNotBeAnInput(t *testing.T) {
 
 // If the release of the chart is unknown, lint names the release that it checks against instead.
 func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
-	for release, want := range map[string]string{"v25.4.0": "checked against v25.3.4", "v26.11.0": "checked against v26.7.0"} {
+	for release, used := range map[string]string{"v25.4.0": "v25.3.4", "v26.11.0": "v26.7.0"} {
+		want := "checked against " + used
 		dir := folder.Of(t, map[string]string{
-			"Chart.yaml": "name: gpu-operator\nversion: " + release + "\n", "values.yaml": "driver: {rdma: {enabled: true}}\n",
+			"Chart.yaml": "name: gpu-operator\nversion: " + release + "\n", "values.yaml": "cdi: {enabled: true}\n",
 		})
 		if code, out, _ := call("", "lint", filepath.Join(dir, "values.yaml")); code != 0 || !strings.Contains(out, "Chart.yaml") || !strings.Contains(out, want) {
 			t.Errorf("values.yaml next to Chart.yaml of %s: exit %d, want 0 and %q\n%s", release, code, want, out)

@@ -65,7 +65,7 @@ func TestMIGApply(t *testing.T) {
 		patched = ""
 		got, out, errOut := call("", append(strings.Fields("mig apply "+args), "--kubeconfig", kubeconfig)...)
 		if got != code || !strings.Contains(out+errOut, says) {
-			t.Errorf("mig apply %s: exit %d, want %d; output %q, want it to contain %q", args, got, code, out+errOut, says)
+			t.Errorf("mig apply %s: exit %d, want %d and %q in the output:\n%s%s", args, got, code, says, out, errOut)
 		}
 		return patched
 	}

@@ -62,7 +62,7 @@ func TestTranscripts(t *testing.T) {
 	for _, name := range append(transcripts, "verify.golden") {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
-			for _, m := range transcribedCall.FindAllStringSubmatch(folder.Read(t, filepath.Join("testdata", name)), -1) {
+			for _, m := range transcribedCall.FindAllStringSubmatch(folder.Read(t, "testdata", name), -1) {
 				args, err := shell.Fields(m[1], nil)
 				if err != nil {
 					t.Fatal(err)

@@ -98,26 +98,28 @@ func TestWhatRunsIsListed(t *testing.T) {
 	}
 }
 
-// TestNotes expects a note on the driver's image if driver.version cannot be right: precompiled images are tagged with a
-// branch, and every tag ends in the operating system. An empty version stays empty: the chart has a default only for its
-// own images and for Node Feature Discovery.
+// TestNotes expects a note on the driver's image if driver.version cannot be right: precompiled images are tagged with
+// a branch, and every tag ends in the operating system. An empty version stays empty: the chart has a default only for
+// its own images and for Node Feature Discovery.
 func TestNotes(t *testing.T) {
 	precompiled := chart.Set("driver.usePrecompiled", true, "")
 	version := func(v string) chart.Setting { return chart.Set("driver.version", v, "") }
 	one := images.Nodes{Systems: []string{"ubuntu22.04"}, Kernels: []string{kernel}}
 	two := images.Nodes{Systems: []string{"ubuntu22.04", "ubuntu24.04"}}
-	const driver, suffix = "nvcr.io/nvidia/driver:", "-" + kernel + "-ubuntu22.04"
+	const driver, suffix, branch = "nvcr.io/nvidia/driver:", "-" + kernel + "-ubuntu22.04", "needs a driver branch"
 	for _, tt := range []struct {
 		nodes    images.Nodes
 		settings []chart.Setting
 		note     string
 		on       []string // images with this note
 	}{
-		{one, []chart.Setting{precompiled}, "needs a driver branch", []string{driver + "595.91.07" + suffix}},
-		{one, []chart.Setting{precompiled, version("570.86.15")}, "needs a driver branch", []string{driver + "570.86.15" + suffix}},
-		{one, []chart.Setting{precompiled, version("570")}, "needs a driver branch", nil},
-		{two, []chart.Setting{version("580.105.08-ubuntu22.04")}, "remove it from driver.version", []string{driver + "580.105.08-ubuntu22.04-ubuntu22.04"}},
-		{images.Nodes{}, []chart.Setting{version(""), chart.Set("operator.version", "", "")}, ": set driver.version", []string{"nvcr.io/nvidia/driver"}},
+		{one, []chart.Setting{precompiled}, branch, []string{driver + "595.91.07" + suffix}},
+		{one, []chart.Setting{precompiled, version("570.86.15")}, branch, []string{driver + "570.86.15" + suffix}},
+		{one, []chart.Setting{precompiled, version("570")}, branch, nil},
+		{two, []chart.Setting{version("580.105.08-ubuntu22.04")}, "remove it from driver.version",
+			[]string{driver + "580.105.08-ubuntu22.04-ubuntu22.04"}},
+		{images.Nodes{}, []chart.Setting{version(""), chart.Set("operator.version", "", "")}, ": set driver.version",
+			[]string{"nvcr.io/nvidia/driver"}},
 	} {
 		var got []string
 		for _, i := range listed(t, "latest", tt.nodes, len(tt.nodes.Systems) == 0, tt.settings...) {
@@ -183,7 +185,8 @@ func aRegistry(t *testing.T, image string) string {
 	return host
 }
 
-// refusing starts a registry that answers every request, which must be GET or HEAD, with a status, and returns its host.
+// refusing starts a registry that answers every request with a status, and returns its host. Requests must be GET or
+// HEAD.
 func refusing(t *testing.T, status int) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

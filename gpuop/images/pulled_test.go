@@ -223,7 +223,8 @@ func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *test
 				want := pulled(v, policy, system, kernel)
 				addDeployments(v, values, want)
 				have := map[string]bool{}
-				for _, i := range listed(t, v.String(), images.Nodes{Systems: []string{system}, Kernels: []string{kernel}}, false, settings...) {
+				nodes := images.Nodes{Systems: []string{system}, Kernels: []string{kernel}}
+				for _, i := range listed(t, v.String(), nodes, false, settings...) {
 					have[i.Name] = true
 					if i.Note != "" {
 						t.Errorf("%s has the note %q, want none", i.Name, i.Note)

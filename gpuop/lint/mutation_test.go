@@ -77,7 +77,8 @@ func mutate(r *rand.Rand, p place, kind int) bool {
 			return false
 		}
 		isMapping := p.value.Kind == yaml.MappingNode
-		*p.value = yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: "x"}, {Kind: yaml.ScalarNode, Value: "y"}}}
+		x := &yaml.Node{Kind: yaml.ScalarNode, Value: "x"}
+		*p.value = yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{x, x}}
 		if isMapping {
 			*p.value = yaml.Node{Kind: yaml.ScalarNode, Value: "text", Style: yaml.DoubleQuotedStyle}
 		}

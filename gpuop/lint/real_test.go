@@ -31,13 +31,16 @@ func TestDefaultsOfEveryReleaseAreClean(t *testing.T) {
 	}
 }
 
-// The values of an old release, checked against a new one, yield one warning. In a copy of another release's values.yaml, only settings that the user changed are reported as dead. In any other
-// file, former defaults are reported too.
+// The values of an old release, checked against a new one, yield one warning. In a copy of another release's
+// values.yaml, only settings that the user changed are reported as dead. In any other file, former defaults are
+// reported too.
 func TestCopyOfAnOlderReleasesValues(t *testing.T) {
 	dir := charts.Data(t)
 	for _, release := range []string{"v23.9.2", "v24.6.2", "v25.3.4"} {
 		report := findings(t, "v26.7.0", string(read(t, dir, release, "values.yaml")))
-		if text := strings.Join(reasons(report), "\n"); report.AtLeast(check.Error) || !strings.Contains(report.Summary(), "1 warning") || !strings.Contains(text, "the file contains the defaults of "+release[:3]) {
+		text := strings.Join(reasons(report), "\n")
+		if report.AtLeast(check.Error) || !strings.Contains(report.Summary(), "1 warning") ||
+			!strings.Contains(text, "the file contains the defaults of "+release[:3]) {
 			t.Errorf("values of %s: findings = %v, want one warning\n%s", release, brief(report), text)
 		}
 	}
