@@ -23,50 +23,33 @@ func seconds(d time.Duration) int { return int(d.Round(time.Second) / time.Secon
 // The pauses between attempts double up to a limit, whether the source fails to open or fails its first read. After a
 // success, they start over.
 func TestPausesBetweenAttemptsDouble(t *testing.T) {
-	for name, fails := range map[string]func(f *fake, on bool){
-		"open": func(f *fake, on bool) {
-			fail := f.open
-			f.open = func(ctx context.Context) error {
-				err := fail(ctx)
-				if on {
-					return errors.Join(err, gpu.ErrUnavailable)
-				}
-				return err
-			}
-		},
-		"first read": func(f *fake, on bool) {
-			f.read = nil
-			if on {
-				f.read = func(context.Context, *gpu.Batch) error { return gpu.ErrLost }
-			}
-		},
-	} {
+	for name, atOpen := range map[string]bool{"open": true, "first read": false} {
 		bubble(t, name, func(t *testing.T) {
-			begin := time.Now()
+			begin, fails := time.Now(), true
 			var at []int
-			attempt := func(context.Context) error {
-				at = append(at, seconds(time.Since(begin)))
+			f := &fake{gpus: 1}
+			f.open = func(context.Context) error {
+				if at = append(at, seconds(time.Since(begin))); fails && atOpen {
+					return gpu.ErrUnavailable
+				}
 				return nil
 			}
-			f := &fake{gpus: 1, open: attempt}
-			fails(f, true)
+			f.read = func(ctx context.Context, b *gpu.Batch) error {
+				if fails && !atOpen {
+					return gpu.ErrLost
+				}
+				return takes(0, 50)(ctx, b)
+			}
 			r := start(t, f, nil)
 			r.Wait(2 * time.Minute)
 			if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 31, 61, 91}, at); diff != "" {
 				t.Errorf("attempts, in seconds from the start (-want +got):\n%s", diff)
 			}
-			f.set(func() {
-				f.open = attempt
-				fails(f, false)
-			})
+			f.set(func() { fails = false })
 			r.Wait(30 * time.Second)
 			r.Has("UTIL{0} 50")
 
-			begin, at = time.Now(), nil
-			f.set(func() {
-				f.open = attempt
-				fails(f, true)
-			})
+			f.set(func() { begin, at, fails = time.Now(), nil, true })
 			f.session.End(gpu.ErrLost)
 			r.Wait(16 * time.Second)
 			if diff := cmp.Diff([]int{0, 1, 3, 7, 15}, at); diff != "" {
@@ -367,42 +350,26 @@ func withXIDs(o *loop.Options) {
 	o.Plan.Derived = append(o.Plan.Derived, xids)
 }
 
-// A slow last read that heeds its context does not turn a clean end into a wedged one. It may have begun before the
-// end or because of it.
-func TestStopWhileTheLastReadIsSlow(t *testing.T) {
-	for name, wait := range map[string]time.Duration{
-		"last read began before the end": interval, "last read began because of the end": 0,
-	} {
-		bubble(t, name, func(t *testing.T) {
-			f := &fake{gpus: 1}
-			r := start(t, f, withXIDs)
-			f.reads(func(ctx context.Context, _ *gpu.Batch) error { <-ctx.Done(); return ctx.Err() })
-			r.Wait(wait)
-			begin := time.Now()
-			if err := r.End(); err != nil {
-				t.Errorf("Run: %v, want nil", err)
-			}
-			if took := time.Since(begin); took > 4*time.Second {
-				t.Errorf("Run returned after %v, want at most 4 s", took)
-			}
-			r.allClosed(t)
-		})
-	}
-}
-
 // Whatever driver call hangs, Run waits for it only until the close timeout. A supervisor would kill the process
-// later.
-func TestStopWhileTheDriverHangs(t *testing.T) {
+// later. A slow last read that heeds its context does not turn a clean end into a wedged one.
+func TestStopDuringDriverCall(t *testing.T) {
 	hangRead := func(f *fake, free chan struct{}) {
 		f.read = func(context.Context, *gpu.Batch) error { <-free; return nil }
+	}
+	slowRead := func(f *fake, _ chan struct{}) {
+		f.read = func(ctx context.Context, _ *gpu.Batch) error { <-ctx.Done(); return ctx.Err() }
 	}
 	for name, c := range map[string]struct {
 		hang func(*fake, chan struct{})
 		wait time.Duration
+		want error
 	}{
-		"read":      {hangRead, interval},
-		"last read": {hangRead, 0}, // the read before the close, for events
-		"close":     {func(f *fake, free chan struct{}) { f.close = func() { <-free } }, interval},
+		"read":      {hangRead, interval, gpu.ErrWedged},
+		"last read": {hangRead, 0, gpu.ErrWedged}, // the read before the close, for events
+		"close":     {func(f *fake, free chan struct{}) { f.close = func() { <-free } }, interval, gpu.ErrWedged},
+
+		"slow last read that began before the end":     {slowRead, interval, nil},
+		"slow last read that began because of the end": {slowRead, 0, nil},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			f, free := &fake{gpus: 1}, make(chan struct{})
@@ -410,11 +377,14 @@ func TestStopWhileTheDriverHangs(t *testing.T) {
 			f.set(func() { c.hang(f, free) })
 			r.Wait(c.wait)
 			begin := time.Now()
-			if err := r.End(); !errors.Is(err, gpu.ErrWedged) {
-				t.Errorf("Run: %v, want gpu.ErrWedged", err)
+			if err := r.End(); !errors.Is(err, c.want) {
+				t.Errorf("Run: %v, want %v", err, c.want)
 			}
 			if took := time.Since(begin); took > 4*time.Second {
 				t.Errorf("Run returned after %v, want at most 4 s", took)
+			}
+			if c.want == nil {
+				r.allClosed(t)
 			}
 			close(free)
 		})

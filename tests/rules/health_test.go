@@ -76,7 +76,6 @@ func TestHealthFindings(t *testing.T) {
 	// Prometheus evaluates all pages together, as if they came from one cluster. Alerts with severity info are ignored.
 	const fired = `group by (alertname, instance) (label_replace(` +
 		`count_over_time(ALERTS{alertstate="firing",severity!="info"}[1h]), "instance", "$1", "hostname", "(.+)"))`
-	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "1m"}
 	u := unitTest{Name: "health", Interval: "1m", Exprs: []query{{Expr: fired, EvalTime: "25m"}}}
 	for _, c := range load[healthCase](t, "health.yaml") {
 		check := func(t *testing.T, page []byte, noCheck bool) {
@@ -125,8 +124,7 @@ func TestHealthFindings(t *testing.T) {
 			})
 		}
 	}
-	file.Tests, file.RuleFiles = []unitTest{u}, file.rules(t, nil)
-	promtool(t, "test", "rules", writeYAML(t, file))
+	evaluate(t, "1m", u)
 }
 
 // In strict mode, findings are not corrected, and unknown codes become DCGM_FR_UNRECOGNIZED. Health series exist only
@@ -161,15 +159,22 @@ func TestHealthInStrictMode(t *testing.T) {
 	}
 }
 
+// healthRequests returns the requests of the health file.
+func healthRequests(t *testing.T) []counters.Request {
+	t.Helper()
+	requests, _, err := counters.Parse(bytes.NewReader(shipped(t, etc.HealthName)), etc.HealthName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return requests
+}
+
 // served returns a page for an engine, collected in real time. It returns the third page, because the first one has no
 // samples of newly watched fields.
 func served(t *testing.T, host string, script []string, o loop.Options) []byte {
 	t.Helper()
 	fakedcgm.New(t, script...)
-	requests, _, err := counters.Parse(bytes.NewReader(shipped(t, etc.HealthName)), etc.HealthName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	requests := healthRequests(t)
 	flex := gpu.Selector{Flex: true}
 	like := compat.Options{Strict: o.Strict, Devices: flex}
 	requests = slices.DeleteFunc(requests, func(r counters.Request) bool { return like.Omits(r.Family) })
@@ -336,21 +341,15 @@ func TestLinksDownUnderNVML(t *testing.T) {
 			}
 		})
 	}
-	file := testFile{RuleFiles: []string{"alerts-gpu.yml"}, Evaluation: "1m", Tests: []unitTest{u}}
-	file.RuleFiles = file.rules(t, nil)
-	promtool(t, "test", "rules", writeYAML(t, file))
+	evaluate(t, "1m", u)
 }
 
 // linkPages calls f with one page for each minute. The fake NVML library plays script. If later is not nil, the library
 // plays it from minute 10.
 func linkPages(t *testing.T, library string, script, later []string, minutes int, f func(minute int, page []byte)) {
 	t.Helper()
-	requests, _, err := counters.Parse(bytes.NewReader(shipped(t, etc.HealthName)), etc.HealthName)
-	if err != nil {
-		t.Fatal(err)
-	}
 	world := fakenvml.NewWorld(t, script...)
-	plan := counters.NewPlan(requests, gpu.Plan{Interval: time.Minute, Devices: gpu.Selector{Flex: true}})
+	plan := counters.NewPlan(healthRequests(t), gpu.Plan{Interval: time.Minute, Devices: gpu.Selector{Flex: true}})
 	s, err := nvml.New(library).Open(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)

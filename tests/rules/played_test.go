@@ -56,7 +56,7 @@ func load[T any](t *testing.T, name string) (cases []T) {
 
 func TestSimulatedFaultsFireAlerts(t *testing.T) {
 	const firingNow = `count by (alertname, gpu, hostname, nvlink) (ALERTS{alertstate="firing"})`
-	file := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: "2m"}
+	var tests []unitTest
 	for _, p := range load[scenario](t, "played.yaml") {
 		u := unitTest{Name: p.Name, Interval: "1m"}
 		add := func(host string, seed uint64, faults []any) {
@@ -87,10 +87,9 @@ func TestSimulatedFaultsFireAlerts(t *testing.T) {
 			q.Samples = append(q.Samples, map[string]any{"labels": labels + "}", "value": 1})
 		}
 		u.Exprs = []query{q}
-		file.Tests = append(file.Tests, u)
+		tests = append(tests, u)
 	}
-	file.RuleFiles = file.rules(t, nil)
-	promtool(t, "test", "rules", writeYAML(t, file))
+	evaluate(t, "2m", tests...)
 }
 
 // TestHealthCountersAreFew checks the number of series with the health file: at most 700 on an HGX H100, and 900 on an

@@ -54,6 +54,14 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
+// evaluate runs unit tests with all groups of the alerts about GPUs and the exporter.
+func evaluate(t *testing.T, interval string, tests ...unitTest) {
+	t.Helper()
+	f := testFile{RuleFiles: []string{"alerts-gpu.yml", "alerts-exporter.yml"}, Evaluation: interval, Tests: tests}
+	f.RuleFiles = f.rules(t, nil)
+	promtool(t, "test", "rules", writeYAML(t, f))
+}
+
 func TestRulesAreValid(t *testing.T) {
 	compat := folder.Files(t, root, "deployment", "rules", "compat", "*.yml")
 	promtool(t, slices.Concat([]string{"check", "rules", "--lint-fatal"}, ruleFiles(t), compat)...)
