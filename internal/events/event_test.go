@@ -332,24 +332,26 @@ func TestEventsAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		const cycles, each = 200, 20
 		random := rand.New(rand.NewPCG(1, 2))
-		var latest atomic.Pointer[gpu.Snapshot]
+		type size struct{ series, sum int64 }
+		var latest atomic.Pointer[map[string]size] // by family
 		pod := 0
 		newPod := owned(func() *gpu.Owners {
 			pod++
 			return ofPod(pod)
 		})
 		r.Rig = start(t, r.Open, families(xidTotalFamily, xidCountFamily), newPod, func(o *loop.Options) {
-			o.Publish = latest.Store
-		})
-		figuresOf := func(family string) (series int, sum int64) {
-			for _, f := range latest.Load().Families {
-				for i := 0; f.Name == family && i < len(f.Series); i++ {
-					n, _ := f.Series[i].Value.Int64()
-					series, sum = series+1, sum+n
+			o.Publish = func(s *gpu.Snapshot) {
+				sizes := map[string]size{}
+				for _, f := range s.Families {
+					for _, x := range f.Series {
+						n, _ := x.Value.Int64()
+						sizes[f.Name] = size{sizes[f.Name].series + 1, sizes[f.Name].sum + n}
+					}
 				}
+				latest.Store(&sizes)
 			}
-			return series, sum
-		}
+		})
+		of := func(family string) size { return (*latest.Load())[family] }
 		heap := func() int64 {
 			var m runtime.MemStats
 			runtime.GC()
@@ -357,9 +359,9 @@ func TestEventsAreBounded(t *testing.T) {
 			return int64(m.HeapAlloc)
 		}
 		r.Wait(40 * interval)
-		alerts := len(catalog.AlertXIDs())
-		if series, _ := figuresOf(xidTotalFamily); series != alerts {
-			t.Errorf("series without XIDs = %d, want the %d that alerts use, for the current owner", series, alerts)
+		alerts := int64(len(catalog.AlertXIDs()))
+		if n := of(xidTotalFamily).series; n != alerts {
+			t.Errorf("series without XIDs = %d, want the %d that alerts use, for the current owner", n, alerts)
 		}
 		for range cycles {
 			at := time.Now()
@@ -370,18 +372,18 @@ func TestEventsAreBounded(t *testing.T) {
 			r.Wait(interval)
 		}
 		most := int64(5 * time.Minute / interval * each)
-		if _, windowed := figuresOf(xidCountFamily); windowed == 0 || windowed > most {
-			t.Errorf("XIDs in the window = %d, want 1 to %d", windowed, most)
+		if n := of(xidCountFamily).sum; n == 0 || n > most {
+			t.Errorf("XIDs in the window = %d, want 1 to %d", n, most)
 		}
 		before := heap()
 		r.Wait(2000 * interval) // owners keep changing
 		grown := heap() - before
-		series, total := figuresOf(xidTotalFamily)
-		if total != cycles*each {
-			t.Errorf("XIDs counted = %d, want %d", total, cycles*each)
+		total := of(xidTotalFamily)
+		if total.sum != cycles*each {
+			t.Errorf("XIDs counted = %d, want %d", total.sum, cycles*each)
 		}
-		if series > 33*65 { // owners including "no owner", times XIDs including "other"
-			t.Errorf("series = %d, want at most %d", series, 33*65)
+		if total.series > 33*65 { // owners including "no owner", times XIDs including "other"
+			t.Errorf("series = %d, want at most %d", total.series, 33*65)
 		}
 		if grown > 64<<10 {
 			t.Errorf("memory grew by %d bytes, want at most %d", grown, 64<<10)

@@ -75,7 +75,8 @@ func TestXIDOwner(t *testing.T) {
 						switch test.engine {
 						case 0:
 						case byTheRead:
-							r.add(gpu.XID{Code: 31, ID: 1, Time: begin.Add(interval + late).UnixNano(), Since: begin.UnixNano()})
+							at := begin.Add(interval + late).UnixNano()
+							r.add(gpu.XID{Code: 31, ID: 1, Time: at, Since: begin.UnixNano()})
 						default:
 							r.happen(begin.Add(test.engine), 31)
 						}

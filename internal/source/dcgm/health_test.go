@@ -198,7 +198,9 @@ func TestLostDuringOpen(t *testing.T) {
 // If the engine did not report an identity, it is queried again. The next session has it.
 func TestLateIdentity(t *testing.T) {
 	plan := fabricPlan()
-	for _, late := range []string{"fail dcgmGetCpuHierarchy_v2 -11", "value gpu:* 55 blank i", "value gpu:* 52 blank i"} {
+	for _, late := range []string{
+		"fail dcgmGetCpuHierarchy_v2 -11", "value gpu:* 55 blank i", "value gpu:* 52 blank i",
+	} {
 		t.Run(late, func(t *testing.T) {
 			r := start(t, plan, dcgm.Options{}.RetryRefused(interval), fabric()...)
 			want := r.Topology().Devices

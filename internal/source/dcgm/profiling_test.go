@@ -80,8 +80,8 @@ func TestMissingForProfiling(t *testing.T) {
 	}
 }
 
-// Fields that are not watched are logged with one line for each reason, with their names and devices. Fields of entities
-// that do not exist are not a warning, because counters files for a fleet name them.
+// Fields that are not watched are logged with one line for each reason, with their names and devices. Fields of
+// entities that do not exist are not a warning, because counters files for a fleet name them.
 func TestUnwatchedFieldsAreLogged(t *testing.T) {
 	plan := planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005), field(862, onSwitches),
 		field(1110, onCPUs), profiling(1002))
