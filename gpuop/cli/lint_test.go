@@ -130,9 +130,9 @@ func TestInputsWithNothingToCheck(t *testing.T) {
 	}
 }
 
-// In a folder, lint checks all scripts, values and templates, and skips the files of other programs. The kind of a
-// template is given by the extension before its last, such as .yaml in values.yaml.j2. --fix rejects a folder with two
-// scripts.
+// The subcommand lint checks all scripts, values and templates in a folder, and skips the files of other programs. The
+// kind of a template is given by the extension before its last, such as .yaml in values.yaml.j2. --fix rejects a folder
+// with two scripts.
 func TestFolder(t *testing.T) {
 	const install = "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set "
 	dir := folder.Of(t, map[string]string{

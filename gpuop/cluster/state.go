@@ -74,7 +74,7 @@ type State struct {
 	// or NFD, or are in Namespace.
 	Pods       []corev1.Pod
 	DaemonSets []appsv1.DaemonSet
-	// From an API server, ConfigMaps, Quotas, Secrets and Events are only those in Namespace.
+	// ConfigMaps, Quotas, Secrets and Events from an API server are only those in Namespace.
 	ConfigMaps      []corev1.ConfigMap
 	Namespaces      []corev1.Namespace
 	Quotas          []corev1.ResourceQuota

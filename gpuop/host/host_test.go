@@ -284,8 +284,8 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// For k3s and RKE2, the fix is a restart. For MicroK8s, it names the template. It never names the generated
-// configuration file, which a restart overwrites.
+// The fix is a restart for k3s and RKE2. It names the template for MicroK8s. It never names the generated configuration
+// file, which a restart overwrites.
 func TestNextStepOfABundledContainerd(t *testing.T) {
 	const without = "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"
 	for config, want := range map[string]string{

@@ -209,8 +209,9 @@ func (n *nodeReport) partitioned(want *expectation, name string) bool {
 	return false
 }
 
-// divide returns the node's GPUs after a MIG config has been applied, or a problem if the config does not fit them.
-// With the strategy single, nvidia.com/gpu.count counts MIG devices, so it must be a multiple of the devices per GPU.
+// divide returns the node's GPUs after a MIG config has been applied, or a problem if the config does not fit them. The
+// label nvidia.com/gpu.count counts MIG devices if the strategy is single, so it must be a multiple of the devices per
+// GPU.
 func divide(named mig.NamedConfig, gpus []mig.GPU, labels map[string]string) (after []mig.GPU, problem string) {
 	shown := strings.TrimSuffix(labels[labelProduct], "-SHARED")
 	_, profile, single := strings.Cut(shown, "-MIG-")

@@ -55,7 +55,7 @@ type situation[Finding any] struct {
 	Base    string // the patch that comes before Patch
 	Patch   map[string]any
 	Version string         // the release to install
-	Values  map[string]any // of the chart
+	Values  map[string]any // chart values
 	Config  string         // the MIG config to apply
 	Want    []Finding
 	Not     []Finding
@@ -130,7 +130,7 @@ func document(t testing.TB, s *cluster.State) map[string]any {
 		objects := map[string]any{}
 		for _, e := range list {
 			object := e.(map[string]any)
-			name, ok := object["Name"].(string) // of a cluster.CRD
+			name, ok := object["Name"].(string) // a cluster.CRD has this key
 			if !ok {
 				metadata, _ := object["metadata"].(map[string]any)
 				name, _ = metadata["name"].(string)

@@ -37,7 +37,7 @@ func TestScriptsAmongTheFiles(t *testing.T) {
 	}
 }
 
-// In a searched folder, gpuop checks only the files that are for the operator.
+// The search of a folder checks only the files that are for the operator.
 func TestFilesOfAFolder(t *testing.T) {
 	file := func(name, text string) lint.Input { return lint.Input{Name: name, Data: []byte(text), Found: true} }
 	result := judge(t, lint.Options{Files: []lint.Input{
@@ -114,7 +114,7 @@ func TestColumnsInsideABlock(t *testing.T) {
 	}
 }
 
-// For an unknown key, the fix is a similar key or, without one, the keys of the same group.
+// The fix for an unknown key is a similar key. If there is none, the fix lists the keys of the same group.
 func TestAnswersToUnknownKeys(t *testing.T) {
 	for key, want := range map[string]string{
 		"driver.repoConfig.name":               "did you mean driver.repoConfig.configMapName?",

@@ -123,7 +123,7 @@ func TestParseConfigFindings(t *testing.T) {
 	}
 }
 
-// For any text, ParseConfig returns a config or a finding of severity error.
+// ParseConfig returns a config or a finding of severity error for any text.
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("version: v1\nmig-configs:\n  a:\n    - device-filter: [\"0x20B010DE\"]\n      devices: [0, 1]\n      mig-enabled: true\n      mig-devices: {\"1g.5gb+me\": 1, 3g.20gb: 1}\n  \"true\":\n    - devices: all\n      mig-enabled: false\n"))
 	f.Add([]byte("version: v1\nx: &x\n  <<: *x\nmig-configs: {y: [*x]}"))

@@ -63,7 +63,7 @@ func TestFitWhereUpstreamIsWrong(t *testing.T) {
 	}
 }
 
-// On an A100-40GB, exactly twelve combinations of standard instances are maximal.
+// Exactly twelve combinations of standard instances are maximal on an A100-40GB.
 func TestMaximalSetsOfA100(t *testing.T) {
 	var got []string
 	for _, r := range Maximal(board(t, "A100-40GB")) {
