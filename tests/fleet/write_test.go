@@ -22,7 +22,7 @@ import (
 
 const integrations = "../../docs/integrations/"
 
-// With prometheus-recorded.yml, all recorded series and no others are written to remote storage.
+// All recorded series and no others are written to remote storage with prometheus-recorded.yml.
 func TestOnlyRecordedSeriesAreWritten(t *testing.T) {
 	var config struct {
 		RemoteWrite []struct {
@@ -65,7 +65,7 @@ func read(t *testing.T, file string, into any) {
 	}
 }
 
-// For each configuration, a Prometheus server scrapes three nodes and writes to VictoriaMetrics. VictoriaMetrics must
+// A Prometheus server with each configuration scrapes three nodes and writes to VictoriaMetrics. VictoriaMetrics must
 // then have the series that the configuration selects, and no others.
 func TestVictoriaMetricsAnswers(t *testing.T) {
 	rules, err := filepath.Abs("../../deployment/rules/recording.yml")

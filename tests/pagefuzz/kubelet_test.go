@@ -89,7 +89,7 @@ func (n *node) follow() {
 		return
 	}
 	n.boot = boot
-	n.server.Stop() // before the lock, which its requests need
+	n.server.Stop() // must precede the lock, because requests in progress need it
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.start(time.Now())

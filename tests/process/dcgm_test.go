@@ -79,7 +79,7 @@ func TestOverDCGM(t *testing.T) {
 	}
 }
 
-// On a healthy machine, every command that opens the engine succeeds and closes it cleanly.
+// Every command that opens the engine on a healthy machine succeeds and closes it cleanly.
 func TestCommandsOverDCGM(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{

@@ -61,8 +61,8 @@ func TestPagesAreReadByPrometheus(t *testing.T) {
 	}
 }
 
-// With the default, health and fleet counters files, the page of eight H100 GPUs with 144 NVLinks has at most 2,000
-// series, and at most 200 in a family. Netdata rejects larger pages.
+// The page of eight H100 GPUs with 144 NVLinks has at most 2,000 series, and at most 200 in a family, with the default,
+// health and fleet counters files. Netdata rejects larger pages.
 func TestPagesOfEightGPUsAreSmall(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"default", "health", "fleet"} {

@@ -163,7 +163,7 @@ func TestPodDetailsAreOnTheFirstPage(t *testing.T) {
 	})
 }
 
-// With --owner-labels=info, device series name no owners. The owners of devices and XIDs are in separate series.
+// Device series name no owners if --owner-labels=info is set. The owners of devices and XIDs are in separate series.
 func TestOwnerLabelsInfo(t *testing.T) {
 	t.Parallel()
 	const job = "hpc_job"

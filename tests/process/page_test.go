@@ -285,7 +285,7 @@ const measure = `setInterval(() => {
   for (const td of document.querySelectorAll("#rows td")) td.dataset.shown = td.offsetParent !== null;
 }, 100);`
 
-// On a narrow screen, empty cells are hidden. On a wide screen every cell is shown, because the columns would shift
+// Empty cells are hidden on a narrow screen. Every cell is shown on a wide screen, because the columns would shift
 // otherwise.
 func testPhone(t *testing.T) {
 	page := landing(t, time.Minute, func() string { return folder.Read(t, "testdata/trouble.prom") })

@@ -72,7 +72,7 @@ func TestReload(t *testing.T) {
 			if name == "ConfigMap change" {
 				file, put = configMap(t, "counters.csv", temperatureOnly)
 			}
-			// On a busy machine, samples of a shorter interval would be stale.
+			// Samples of a shorter interval would be stale on a busy machine.
 			r := simulate(t, "h100x8", nil, "-f", file, "--web-enable-lifecycle", "-c", "500")
 			hash := r.collected().Value("dcgm_exporter_config_hash")
 			sees := func(what string, wanted func(page) bool) page {

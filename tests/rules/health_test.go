@@ -127,8 +127,8 @@ func TestHealthFindings(t *testing.T) {
 	evaluate(t, "1m", u)
 }
 
-// In strict mode, findings are not corrected, and unknown codes become DCGM_FR_UNRECOGNIZED. Health series exist only
-// for GPUs. The families about the fabric and the verdict are left out.
+// Strict mode does not correct findings, and unknown codes become DCGM_FR_UNRECOGNIZED. Health series exist only for
+// GPUs. The families about the fabric and the verdict are left out.
 func TestHealthInStrictMode(t *testing.T) {
 	e := engine{
 		Version: "4.6.0", Model: "NVIDIA A100-PCIE-40GB", GPUs: 1, Links: 12,
