@@ -20,7 +20,7 @@ var (
 		catalog.UnattributedUtilization: utilization, catalog.UnattributedMemory: memory,
 		catalog.UnattributedActive: active, catalog.UnattributedEnergy: energy,
 	}
-	families = catalog.Families(catalog.Accounting) // in the order of a page
+	families = catalog.Families(catalog.Accounting) // the order on a page
 )
 
 // appendFamilies appends the families of this cycle. Their series are valid until the next call.

@@ -23,7 +23,7 @@ type session struct {
 	cycle   *snapshot.Cycle    // the latest one
 	missing map[[2]string]bool // what is unknown in it, and why
 	infos   []gpu.Series
-	series  []gpu.Series // of the latest cycle; the next one reuses the memory
+	series  []gpu.Series // series of the latest cycle; the next cycle reuses the memory
 }
 
 // sharedDevice is a GPU or GPU instance that is divided among its owners. A partitioned GPU represents its slices that

@@ -227,7 +227,7 @@ func one(uids []string, err error) (string, error) {
 	return uids[0], err
 }
 
-// With Kubernetes enabled, the reads of a source recognize static pods too.
+// The reads of a source recognize static pods too, if Kubernetes is enabled.
 func TestSourceRecognizesStaticPods(t *testing.T) {
 	s := newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	const cgroup = "0::/kubepods.slice/kubepods-poda3f5c1d2e4b6978899aabbccddeeff00.slice/cri-containerd-0.scope\n"

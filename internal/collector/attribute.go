@@ -155,7 +155,7 @@ func (a *attribution) note(err error) {
 
 // A merger merges the owners that several attributors report. Equal inputs yield the same pointer.
 type merger struct {
-	answers, inputs []*gpu.Owners // of this cycle, and those that were merged
+	answers, inputs []*gpu.Owners // the answers of this cycle, and those that were merged last
 	merged          *gpu.Owners
 }
 

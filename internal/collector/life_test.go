@@ -227,7 +227,7 @@ func TestPanicFailsOneCycle(t *testing.T) {
 	}
 }
 
-// In every lasting state, each page is replaced before it expires.
+// Each page is replaced before it expires, in every lasting state.
 func TestPagesAreReplacedBeforeTheyExpire(t *testing.T) {
 	opens := func(after time.Duration) func(context.Context) error {
 		return func(context.Context) error { time.Sleep(after); return gpu.ErrUnavailable }

@@ -84,7 +84,7 @@ type Loop struct {
 	session       Session // nil if none is open
 	builder       *snapshot.Builder
 	request       gpu.ReadRequest
-	batch         gpu.Batch // of the latest Read
+	batch         gpu.Batch // result of the latest Read
 	start, readAt time.Time // when it began: by the monotonic clock, and by Options.Now
 	attributions  []*attribution
 	owners        merger

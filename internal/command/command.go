@@ -43,7 +43,7 @@ type Process struct {
 	Root string
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	name string // of the subcommand
+	name string // name of the subcommand
 }
 
 func subcommands() map[string]func(context.Context, *Process) int {

@@ -146,8 +146,8 @@ func TestRuns(t *testing.T) {
 			Name, Args, Stdin string
 			Env, Files        map[string]string
 			Refuses           string   // why the source does not open
-			Pages             []string // of a running exporter; its address is the last argument
-			Status            int      // of the pages; by default 200
+			Pages             []string // pages of a running exporter, whose address is the last argument
+			Status            int      // HTTP status of the pages; 200 by default
 			Code              int
 			Out, Err          string
 			Says              string // a part of the output, if Out and Err are not given

@@ -256,7 +256,7 @@ func (e *examination) engine(ctx context.Context) []row {
 	err := e.reach(ctx, network, target)
 	switch {
 	case err == nil && address.Transport == hostengine.TCP && address.IsLocal():
-		// On loopback, replies larger than one segment wait for a delayed acknowledgment: 44 to 114 ms on DCGM 4.6.
+		// Replies larger than one segment wait for a delayed acknowledgment on loopback: 44 to 114 ms on DCGM 4.6.
 		const delayed = " accepts connections, but large replies over loopback TCP are delayed by 40 to 120 ms"
 		return warns(address.String()+delayed, "Over a unix socket the delay is less than 1 ms. "+
 			"Start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH.")

@@ -216,7 +216,7 @@ func TestUnmatchedIDs(t *testing.T) {
 	}
 }
 
-// For a simulated node, doctor does not advise installing a driver.
+// The subcommand doctor does not advise installing a driver for a simulated node.
 func TestSimulatedNodeNeedsNothing(t *testing.T) {
 	for _, r := range examine(t, &world{}, t.TempDir(), "", syscall.ECONNREFUSED, "--source=sim") {
 		if r.State != "ok" {

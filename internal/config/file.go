@@ -208,7 +208,7 @@ type WatchGroup struct {
 	Name     string
 	Interval time.Duration
 	Patterns []string // field names or globs in the syntax of path.Match
-	Line     int      // in the YAML file
+	Line     int      // line in the YAML file
 }
 
 func (g *WatchGroup) has(names []string) bool {

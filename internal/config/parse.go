@@ -79,7 +79,7 @@ func ParseOperands(
 type parser struct {
 	*Config
 	settings []Setting
-	root     *yaml.Node // of the YAML file, if there is one
+	root     *yaml.Node // root of the YAML file; nil without a file
 	errs     []error
 }
 

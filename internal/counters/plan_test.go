@@ -97,7 +97,7 @@ func TestIntervals(t *testing.T) {
 	)
 	for _, test := range []struct {
 		names  []string
-		groups []time.Duration // of the names
+		groups []time.Duration // groups of the names
 		want   time.Duration
 	}{
 		{[]string{clock, hertz}, []time.Duration{0, 0}, plan},

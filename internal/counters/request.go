@@ -23,7 +23,7 @@ type Request struct {
 	Line   int             // line in the file, from 1; 0 if the request comes from elsewhere
 
 	Included bool          // the request comes from a built-in file that the line includes
-	Interval time.Duration // of the watch group; 0 for none
+	Interval time.Duration // interval of the watch group; 0 for none
 }
 
 // NewRequest returns the request for a name, or a Problem if the name cannot be exported as that type. If help is
@@ -142,7 +142,7 @@ const (
 // A Problem is a mistake in a counters file.
 type Problem struct {
 	File     string
-	Line     int    // from 1; 0 if the problem concerns the whole file
+	Line     int    // line number from 1; 0 if the problem concerns the whole file
 	Text     string // the line or its invalid part
 	What     string // the mistake, such as "unknown field"
 	Expected string // what was expected, or "" if unknown

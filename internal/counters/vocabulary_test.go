@@ -42,7 +42,7 @@ func names(requests []counters.Request) (list []string) {
 	return list
 }
 
-// In the default file, 4.9 changes 23 names, 11 of them with a new unit, and adds the frame buffer size.
+// Version 4.9 changes 23 names in the default file, 11 of them with a new unit, and adds the frame buffer size.
 func TestTranslateDefault(t *testing.T) {
 	requests := valid(t, string(etc.Default()))
 	if diff := cmp.Diff(names(requests), names(counters.Translate(requests, catalog.Classic, true))); diff != "" {
@@ -89,7 +89,7 @@ func TestTranslateDefault(t *testing.T) {
 	}
 }
 
-// In every vocabulary, a line of a user's file requests exactly the name it contains.
+// A line of a user's file requests exactly the name it contains, in every vocabulary.
 func TestTranslateUserFile(t *testing.T) {
 	const file = `
 DCGM_FI_DEV_SM_CLOCK, gauge, clock

@@ -171,7 +171,7 @@ func xidOf(r *gpu.XID) xid {
 type key struct {
 	xid
 	onSwitch bool          // an SXID
-	nvswitch uint32        // of an SXID: the driver's number, as in the kernel log
+	nvswitch uint32        // the driver's number of the switch, as in the kernel log; only for SXIDs
 	detail   gpu.XIDDetail // zero in the counts of owners
 }
 

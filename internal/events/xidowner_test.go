@@ -137,9 +137,9 @@ func TestXIDsOnInstances(t *testing.T) {
 	}
 }
 
-// In strict mode, the last XID of an instance appears only on that instance, and the last XID of the GPU only on the
-// GPU. DCGM stores them this way. Otherwise an alert would also fire for other pods on the GPU. A GPU has no gauge
-// before its first XID, as in NVIDIA's exporter.
+// Strict mode shows the last XID of an instance only on that instance, and the last XID of the GPU only on the GPU.
+// DCGM stores them this way. Otherwise an alert would also fire for other pods on the GPU. A GPU has no gauge before
+// its first XID, as in NVIDIA's exporter.
 func TestStrictLastXIDs(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.topology = cutNode()

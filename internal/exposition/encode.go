@@ -57,12 +57,12 @@ type Encoder struct {
 	byName map[string]*family
 
 	// State of the latest page.
-	size    int // in bytes
+	size    int // size in bytes
 	labels  *labels
 	loose   map[*gpu.Label]*block
 	limiter limiter
 
-	spare               chan []byte // of released pages, for the next ones
+	spare               chan []byte // buffers of released pages, for the next pages
 	duplicates, dropped prometheus.Counter
 }
 

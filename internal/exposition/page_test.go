@@ -185,7 +185,7 @@ func crowded() *gpu.Snapshot {
 	}
 }
 
-// Above its limit, a page drops pod labels, copies and families in this order, as far as necessary, and counts them.
+// A page above its limit drops pod labels, copies and families in this order, as far as necessary, and counts them.
 // Basic families and health series are never dropped.
 func TestLimit(t *testing.T) {
 	for _, tt := range []struct {

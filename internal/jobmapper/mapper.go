@@ -79,7 +79,7 @@ type Mapper struct {
 	metrics *Metrics
 
 	mu       sync.Mutex      // guards the fields below
-	files    map[string]file // of the folder, whose names have rows
+	files    map[string]file // files of the folder whose names have rows
 	topology *gpu.Topology
 	rows     map[string]int
 	owners   *gpu.Owners // nil before the first answer

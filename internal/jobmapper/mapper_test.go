@@ -177,8 +177,8 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
-// As long as the files contain the same jobs, in whatever form, Attribute returns the same pointer. When the jobs
-// change, it returns a new value with another generation. A returned value never changes.
+// Attribute returns the same pointer while the files contain the same jobs, in whatever form. When the jobs change, it
+// returns a new value with another generation. A returned value never changes.
 func TestSameUntilItChanges(t *testing.T) {
 	b := newBench(t)
 	nodeA := node()

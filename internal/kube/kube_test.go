@@ -435,7 +435,7 @@ type server struct {
 	mu       sync.Mutex
 	objects  map[string][]map[string]any // by list path
 	denied   map[string]bool             // by "verb path"
-	kind     string                      // of lists; "" means the generic kind
+	kind     string                      // kind of lists; "" means the generic kind
 	strange  bool                        // the server rejects the token
 	queries  map[string]string           // received field selectors by path
 	watchers map[string][]chan map[string]any

@@ -84,7 +84,7 @@ type kubelet struct {
 	opt     *Options
 	now     func() time.Time
 	start   start
-	pods    int // in the latest answer, including pods without devices
+	pods    int // number of pods in the latest answer, with or without devices
 	conn    *grpc.ClientConn
 	known   int                             // dials when the kubelet last answered
 	shared  map[deviceid.ID]map[string]bool // replica ids by device

@@ -77,7 +77,8 @@ func shape(choice uint8, pod, id string) string {
 	return "0::" + path
 }
 
-// For any text, each UID found is part of it and valid. A pod written in any shape is found, whatever surrounds it.
+// Each UID found in any text is part of the text, and valid. A pod written in any shape is found, whatever surrounds
+// it.
 func FuzzPods(f *testing.F) {
 	f.Add("0::/user.slice", uint64(1), uint64(2), uint8(0))
 	f.Add("0::/kubepods/pod"+pod+"/"+id, uint64(3), uint64(4), uint8(13))
@@ -305,7 +306,7 @@ func TestProcessIsReadOnce(t *testing.T) {
 	want(70, "", "unavailable") // the ID belongs to another process
 }
 
-// In another PID namespace, every ID belongs to another process.
+// Every ID belongs to another process in another PID namespace.
 func TestOtherPIDNamespace(t *testing.T) {
 	for name, stat := range map[string]string{
 		"a process of the container": "2 (python3) S 1 1 1 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 500 100 1 1",

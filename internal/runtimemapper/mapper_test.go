@@ -530,7 +530,7 @@ type daemon struct {
 	server *http.Server
 
 	mu         sync.Mutex
-	version    string // of the API; "" if it does not report one
+	version    string // API version; "" if the daemon does not report one
 	containers map[string]container
 	inspects   int
 	// instead, if not nil, handles a request before the daemon. It returns false to let the daemon handle it.

@@ -44,7 +44,7 @@ type Builder struct {
 	cells    []cell              // by field, then by row
 	maxAge   []int64             // by field: maximum age of a served sample in nanoseconds
 	roots    [][]int             // rows of each GPU or other root, including its instances and links
-	snap     gpu.Snapshot        // of this cycle; the next one reuses its memory
+	snap     gpu.Snapshot        // result of this cycle; the next cycle reuses its memory
 	doubts   doubts
 
 	// Dropped counts the samples that the latest Build dropped, by reason.

@@ -19,7 +19,7 @@ const (
 
 // doubts tracks the profiling fields of GPUs that report utilization. Partitioned GPUs do not.
 type doubts struct {
-	rows   []int // of the GPUs
+	rows   []int // rows of the GPUs
 	proofs []int // plan indexes of the profiling fields that are above 0 whenever the GPU works
 	others []int // plan indexes of the other profiling fields
 	of     map[*cell]doubt

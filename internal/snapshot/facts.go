@@ -55,7 +55,7 @@ var derivations = map[string]derivation{
 type fact struct {
 	derivation
 	gpu.Family
-	rows   []int    // of the entities that have series
+	rows   []int    // rows of the entities that have series
 	fault  string   // why there is no series
 	faults []string // by row: why it has no series
 }

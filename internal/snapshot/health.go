@@ -36,7 +36,7 @@ type result struct {
 // health returns a series for each finding of a health watch and entity of the family, and one for each watch that
 // passes. The value is DCGM's result, or 0 if the finding is corrected.
 func (l *Facts) health(x *fact, c *Cycle) (series []gpu.Series) {
-	var results []result // of the latest entity
+	var results []result // results of the latest entity
 	for i := range c.Batch.Health {
 		h := &c.Batch.Health[i]
 		if !slices.Contains(x.rows, h.Row) {

@@ -34,7 +34,7 @@ type Judge struct {
 	gpus     []int            // rows
 	root     []int            // by row: the row of its GPU; its own row if it has none
 	past     map[string]*past // by UUID
-	numbers  map[key]float64  // of one rule and GPU; reused
+	numbers  map[key]float64  // numbers of one rule and GPU; reused
 }
 
 // A past holds what the Judge remembers about one GPU.

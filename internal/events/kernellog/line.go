@@ -111,7 +111,7 @@ func parseXID(line string) (x gpu.XID, unparsed string) {
 	}
 	x.InstanceID, x.OnInstance = uint32(number(m[3])), m[3] != ""
 	switch {
-	case x.Code >= 144 && x.Code <= 150: // of NVLink 5 and later
+	case x.Code >= 144 && x.Code <= 150: // errors of NVLink 5 and later
 		x.Detail, ok = nvlink5(m[6])
 	case x.Code == 154: // the requested recovery action changed
 		x.Detail, ok = recovery(m[6])

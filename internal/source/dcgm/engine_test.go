@@ -539,7 +539,7 @@ func (r *rig) callsOf(do func()) map[string]int64 {
 	return calls
 }
 
-// With the default counters file, a cycle is one call to the engine, whatever the number of GPUs and the sampling of
+// A cycle with the default counters file is one call to the engine, whatever the number of GPUs and the sampling of
 // XIDs and profiling fields. Its cost does not grow with the number of GPUs.
 func TestCycleIsOneCall(t *testing.T) {
 	const cycles = 40

@@ -205,7 +205,7 @@ type conn struct {
 	addr   hostengine.Address
 	log    *slog.Logger
 
-	library, version string        // of libdcgm and the engine
+	library, version string        // versions of libdcgm and the engine
 	mayNotProfile    bool          // see Options
 	retryAfter       time.Duration // delay before a refused request is tried again
 

@@ -34,7 +34,7 @@ type group struct {
 // A watch is a field group that is sampled for a group.
 type watch struct {
 	group  *group
-	handle handle // of the field group
+	handle handle // handle of the field group
 	fields []int  // indexes in the plan
 	sampling
 	// State of the current Read: the time of the newest sample (for profiling, of the newest sample with a value),
@@ -332,7 +332,7 @@ func (ws *watchSet) unwatch(w *watch) error {
 // whichever watches sample them, because libdcgm takes the same time for one field as for all.
 type reader struct {
 	group  *group
-	handle handle // of the field group
+	handle handle // handle of the field group
 	own    bool   // the field group belongs to the reader, not to a watch
 	fields []int  // indexes in the plan
 }

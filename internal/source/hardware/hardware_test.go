@@ -504,7 +504,7 @@ func TestNVMLIsOpenedAgain(t *testing.T) {
 	driver.openErr = gpu.ErrUnavailable
 	for _, step := range []struct {
 		name                    string
-		openErr, err            error // of the driver
+		openErr, err            error // errors of the driver
 		processes, opens, close int
 	}{
 		{"without NVML", gpu.ErrUnavailable, nil, 0, 1, 0},

@@ -127,7 +127,7 @@ func (s *Source) reportReplaced() {
 
 // isOutdated reports whether DCGM failed to open because this process has loaded an older library. If the driver is
 // newer than the NVML of an embedded engine, the errors vary; if a remote engine was upgraded, it rejects this libdcgm.
-// In both cases the upgrade has deleted the file of the loaded library.
+// The upgrade has deleted the file of the loaded library in both cases.
 func (s *Source) isOutdated(err error) bool {
 	if s.opt.Engine.IsEmbedded() {
 		return !errors.Is(err, context.Canceled) && isDeleted("/libdcgm.so", "/libnvidia-ml.so")

@@ -168,7 +168,7 @@ func TestProcessesBetweenSamples(t *testing.T) {
 	})
 }
 
-// In MIG mode, the memory of processes on instances is known, but not their utilization.
+// The memory of processes on MIG instances is known, but not their utilization.
 func TestProcessesUnderMIG(t *testing.T) {
 	r := start(t, planOf(150, 252), slices.Concat(cut, []string{
 		"process 1/2/0 pid 70 memory 100", "process 1/2/1 pid 70 memory 50", "process 1/2/1 pid 71 memory 5",

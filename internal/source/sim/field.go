@@ -73,7 +73,7 @@ type rule struct {
 	on          gpu.Kinds
 	unit        gpu.Unit
 	needs       []func(input) bool // conditions on the board and its partitioning
-	index       int                // of the first field: a link number
+	index       int                // index of the first field: a link number
 
 	number func(input) float64 // number or text generates the value; both are nil if no board has the field
 	text   func(input) string

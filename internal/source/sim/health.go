@@ -21,7 +21,7 @@ type finding struct {
 	Watch, Code string // an empty Code is the watch's default
 	Result      int64
 	Field       gpu.FieldID
-	Values      []int64 // of the field; nil means every value that isHarm
+	Values      []int64 // values of the field; nil means every value that isHarm
 }
 
 // Results of health checks (dcgmHealthWatchResults_t). The zero result is a pass.

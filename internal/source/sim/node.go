@@ -98,7 +98,7 @@ type board struct {
 	Temperature struct {
 		Ambient, Load, Operating, Slowdown, Shutdown float64 // Load is the settled temperature at the power limit
 
-		MemoryOffset    float64 `yaml:"memory-offset"` // above the GPU temperature; 0 if there is no sensor
+		MemoryOffset    float64 `yaml:"memory-offset"` // °C above the GPU temperature; 0 if there is no sensor
 		MemoryOperating float64 `yaml:"memory-operating"`
 	}
 	PCIe   struct{ Generation, Width int64 }

@@ -44,7 +44,7 @@ type cell struct {
 	whole      bool // an integer in the plan's unit
 	faults     []*fault
 	trailed    int64      // time of the latest sample of its trail
-	interval   int64      // for fields that are sampled less often than the plan is read
+	interval   int64      // sampling interval of fields that are sampled less often than the plan is read; otherwise 0
 	kept       gpu.Sample // the latest sample, if interval or faults need it
 }
 
@@ -376,7 +376,7 @@ func (s *Session) readPeers(b *gpu.Batch) {
 				continue
 			}
 			from, to := s.views[row].gpu, s.views[peer].gpu
-			status := "NotSupported" // in MIG mode, a GPU has no peers
+			status := "NotSupported" // a GPU in MIG mode has no peers
 			if s.world.linked(from, to) && !from.partitioned && !to.partitioned {
 				status = "OK"
 			}

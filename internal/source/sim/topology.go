@@ -99,7 +99,7 @@ func busID(first, n uint32) string {
 type deviceRef struct {
 	kind gpu.Kind
 	of   gpu.Kind // the parent's kind, for links and instances
-	id   uint32   // for instances and links: the ID of the parent
+	id   uint32   // the ID; for instances and links, the ID of the parent
 	sub  uint32   // the ID of the instance or link
 }
 
