@@ -236,7 +236,7 @@ type Checked struct {
 	Why string `json:"reason,omitempty"`
 }
 
-// Check asks the registries for the images, with the credentials of Docker's configuration. It sends HEAD requests,
+// Check queries the registries for the images, with the credentials of Docker's configuration. It sends HEAD requests,
 // which download nothing and do not count against Docker Hub's pull limit.
 func Check(ctx context.Context, list []Image) []Checked {
 	out := make([]Checked, len(list))

@@ -199,7 +199,7 @@ func refusing(t *testing.T, status int) string {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// Check asks each registry, with GET and HEAD requests only.
+// Check sends only GET and HEAD requests to the registries.
 func TestCheckAsksTheRegistry(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	host := aRegistry(t, "nvidia/driver:580.105.08-ubuntu24.04")

@@ -110,7 +110,7 @@ func checkDaemonSet(v *view, set operandSet, present []*corev1.Node, notReady ma
 	return []check.Finding{f}
 }
 
-// desiresNone explains why a DaemonSet wants no pods. The operator considers such a DaemonSet ready.
+// desiresNone explains why a DaemonSet desires no pods. The operator considers such a DaemonSet ready.
 func (v *view) desiresNone(f *check.Finding, set operandSet, present []*corev1.Node) {
 	var meant, matching []*corev1.Node
 	for _, n := range present {

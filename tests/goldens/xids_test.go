@@ -194,7 +194,7 @@ func (r *xidRig) happen(n int) (made int) {
 	return len(lines)
 }
 
-// restart restarts the engine. The engine forgets its XIDs, reads the kernel log from the beginning, and dates the XIDs
+// restart restarts the engine. The engine drops its XIDs, reads the kernel log from the beginning, and dates the XIDs
 // again.
 func (r *xidRig) restart() {
 	r.reload()

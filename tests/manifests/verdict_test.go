@@ -44,8 +44,8 @@ type pluginConfig struct {
 	} `json:"rules"`
 }
 
-// TestNodeProblemDetector checks that the configuration has only fields that node-problem-detector knows. It runs the
-// configuration's rules for each verdict, and expects the conditions that belong to the verdict.
+// TestNodeProblemDetector checks that the configuration has only fields that node-problem-detector supports. It runs
+// the configuration's rules for each verdict, and expects the conditions that belong to the verdict.
 func TestNodeProblemDetector(t *testing.T) {
 	decoder := json.NewDecoder(strings.NewReader(
 		folder.Read(t, root, "deployment", "node-problem-detector", "gpu-verdict.json")))

@@ -28,7 +28,7 @@ const (
 type pod struct {
 	namespace, name, uid string
 	containers           []string
-	known                bool // the API server knows the pod
+	known                bool // the API server lists the pod
 }
 
 func (p *pod) String() string { return p.namespace + "/" + p.name }

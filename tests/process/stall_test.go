@@ -83,8 +83,8 @@ func (r *running) withholds(reason string, health int) {
 	}
 }
 
-// Standard error is a full pipe that nobody reads, so the collection blocks when it logs. The last page before that
-// must not be served as fresh. The pipe is full from the start, or becomes full later.
+// Standard error is a full pipe without a reader, so the collection blocks when it logs. The last page before that must
+// not be served as fresh. The pipe is full from the start, or becomes full later.
 func TestStalledStandardError(t *testing.T) {
 	t.Parallel()
 	for name, later := range map[string]bool{"from the start": false, "later": true} {
