@@ -180,7 +180,7 @@ type kubernetes struct {
 	watches  *apiWatches
 	mapper   *podmapper.Mapper
 	revision func() uint64           // revision of the watched objects; nil if nothing is watched
-	uidOf    func(uid string) string // maps the UID that the node knows to the API server's; nil without an API server
+	uidOf    func(uid string) string // maps a pod's UID on the node to the API server's; nil without an API server
 }
 
 // attributor returns the mapper for the configured interval. The mapper and its watches end with the ctx of the first
@@ -213,7 +213,7 @@ func expressions(texts []string) []*regexp.Regexp {
 	return all
 }
 
-// podOf wraps podOf so that static pods have the UID that the API server knows.
+// podOf wraps podOf so that it returns the API server's UID of static pods.
 func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
 	if k.uidOf == nil {
 		return podOf

@@ -29,8 +29,8 @@ func moduleDir(t *testing.T) string {
 	return dir
 }
 
-// Every name that go-dcgm knows is in the catalog with the same ID. A base-unit name refers to the older ID, which is
-// read instead.
+// Every name in go-dcgm is in the catalog with the same ID. A base-unit name refers to the older ID, which is read
+// instead.
 func TestCatalogHasNamesOfGoDCGM(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(moduleDir(t), "pkg", "dcgm", "const_fields.go"))
 	if err != nil {

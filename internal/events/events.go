@@ -15,7 +15,7 @@ import (
 
 // Label values of dcgm_exporter_events_dropped_total.
 const (
-	droppedXID    = "xid"    // a report
+	droppedXID    = "xid"    // an XID
 	droppedWindow = "window" // an event that left its window early
 	droppedGPU    = "gpu"    // the counts of a GPU that is gone
 
@@ -71,7 +71,7 @@ type Log struct {
 	sessions int       // number of sessions
 	epoch    uint32    // incremented whenever reports may be repeated
 	repeated bool      // the next Read may repeat XIDs of earlier ones
-	logged   []gpu.XID // buffer
+	logged   []gpu.XID // reused for the results of Drain
 
 	// These fields belong to the session.
 	topology       *gpu.Topology

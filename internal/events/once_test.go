@@ -50,7 +50,7 @@ type history struct {
 	looked   int64 // time at which they were taken
 	machine  int64 // this machine's clock minus the clock that is never set
 	engines  int64 // the engine's clock minus the clock that is never set
-	lost     bool  // whether GPU 1 is lost
+	lost     bool  // GPU 1 is lost
 	sessions []*listener
 }
 

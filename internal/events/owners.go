@@ -153,7 +153,7 @@ const (
 	// for the SXIDs of all switches. The rest are counted together under the code "other".
 	maxTallies = 128
 	maxCodes   = 64 // XIDs with their own series, per owner
-	otherXIDs  = -1 // code of the rest
+	otherXIDs  = -1 // code under which the rest is counted
 	wholeGPU   = -1 // instance of an XID that names none
 )
 
@@ -170,7 +170,7 @@ func xidOf(r *gpu.XID) xid {
 // A key says which XIDs or SXIDs are counted together.
 type key struct {
 	xid
-	onSwitch bool          // an SXID
+	onSwitch bool          // the event is an SXID
 	nvswitch uint32        // the driver's number of the switch, as in the kernel log; only for SXIDs
 	detail   gpu.XIDDetail // zero in the counts of owners
 }

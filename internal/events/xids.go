@@ -204,7 +204,7 @@ func (l *Log) countReport(c *snapshot.Cycle, r *gpu.XID) {
 	}
 	at := min(r.Time, l.now)
 	owner := l.ownerAt(min(cmp.Or(r.Since, at), at), e, r.Row, what)
-	counted := l.repeated && at < l.life.from // by an earlier process
+	counted := l.repeated && at < l.life.from // an earlier process has counted it
 	for w := range l.spans {
 		if w != int(l.source) && l.spans[w].contains(at) { // another source counts it
 			e.owners.noteSeen(what, owner, at, l.now)
@@ -237,7 +237,7 @@ func (l *Log) readKernelLog() {
 	}
 	l.logSince = since
 	if !l.assigned {
-		return // the next cycle knows the owners
+		return // the XIDs wait for the next cycle, which has owners
 	}
 	l.logged, l.past = l.opt.KernelLog.Drain(append(l.logged[:0], l.past...)), l.past[:0]
 	for i := range l.logged {

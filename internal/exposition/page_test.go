@@ -223,7 +223,7 @@ func TestLimit(t *testing.T) {
 						}
 					},
 				},
-				Trailer: func(dst []byte) []byte { // of the same page
+				Trailer: func(dst []byte) []byte { // the trailer of the same page
 					lost = counted(t, registry, "dcgm_exporter_max_series_dropped")
 					return dst
 				},

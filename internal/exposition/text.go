@@ -45,7 +45,7 @@ func appendLabel(dst []byte, name, value string) []byte {
 	return append(dst, '"')
 }
 
-// The escapes of help texts and of label values.
+// The replacers escape help texts and label values.
 var (
 	helpEscapes  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
 	valueEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)

@@ -114,9 +114,9 @@ func (m *Mapper) unlisted(before map[Allocation]time.Time, listed []Allocation) 
 	return all
 }
 
-// ended reports whether the pod of alloc has ended since it was last listed. That is so if the API server says that
-// the pod is over, no longer knows a pod that it knew, or knows a later pod of that name. A pod that it never knew may
-// be too new, and the mirror of a static pod can be deleted.
+// ended reports whether the pod of alloc has ended since it was last listed. That is so if the API server reports that
+// the pod has finished, has deleted it, or has a later pod of that name. A pod that the API server has never listed may
+// be too new. The mirror of a static pod can be deleted while the pod runs.
 func (m *Mapper) ended(alloc *Allocation, last time.Time) bool {
 	key := alloc.podName
 	was, wasUID := m.podInfo[key], m.inputs.uids[key]

@@ -30,10 +30,10 @@ const (
 // podName identifies a pod.
 type podName struct{ Namespace, Pod string }
 
-// PodInfo is what the API server knows about a pod.
+// PodInfo is the part of a pod in the API server that the Mapper uses.
 type PodInfo struct {
 	UID      string
-	Hash     string // the UID by which the node knows a static pod; "" for other pods
+	Hash     string // the UID of a static pod on the node; "" for other pods
 	Labels   map[string]string
 	Finished bool // the pod succeeded or failed, so it uses nothing any more
 	Created  time.Time
@@ -49,8 +49,8 @@ func (p *PodInfo) has(uid string) bool { return uid != "" && (uid == p.UID || ui
 // isStale reports whether the API server has stopped answering.
 func (m *Mapper) isStale() bool { return !m.since.IsZero() }
 
-// pod returns what the API server knows about a pod. After it has deleted the pod, the last information is used while
-// the kubelet lists the pod and its log folder confirms the UID: the mirror of a static pod can be deleted.
+// pod returns the API server's information about a pod. After it has deleted the pod, the last information is used
+// while the kubelet lists the pod and its log folder confirms the UID: the mirror of a static pod can be deleted.
 func (m *Mapper) pod(key podName) (PodInfo, bool) {
 	info, ok := m.opt.Pod(key.Namespace, key.Pod)
 	if !ok {

@@ -82,7 +82,7 @@ func TestPodsAreListedOneByOne(t *testing.T) {
 		}
 		want(t, "labels", pods(w.attribute()), labels)
 
-		// An exporter that starts meanwhile does not yet know the owners of the shared GPU.
+		// An exporter that starts meanwhile reports the owners of the shared GPU as unknown.
 		w = worldWith(t, podmapper.Options{}, all[0], all[6])
 		w.Born(time.Now())
 		o := w.attribute()

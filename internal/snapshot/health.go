@@ -128,8 +128,8 @@ func plannedOf(plan *gpu.Plan) map[string]bool {
 	return planned
 }
 
-// correction returns why a finding must be wrong, or "" if it can be right. It also remembers which GPUs have had a
-// link up, and whether the machine has its own IMEX daemon.
+// correction returns why a finding must be wrong, or "" if it can be right. It also records which GPUs have had a link
+// up, and whether the machine has its own IMEX daemon.
 func (l *Facts) correction(c *Cycle, h *gpu.HealthCheck) string {
 	d := &l.topology.Devices[h.Row]
 	switch up := c.Now.Sub(l.Booted); {

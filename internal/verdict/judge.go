@@ -31,22 +31,22 @@ type Judge struct {
 	topology *gpu.Topology
 	derived  *gpu.Derived     // nil if the family is not requested
 	lacking  bool             // the plan lacks a family that the table needs
-	gpus     []int            // rows
+	gpus     []int            // rows of the GPUs
 	root     []int            // by row: the row of its GPU; its own row if it has none
 	past     map[string]*past // by UUID
 	numbers  map[key]float64  // numbers of one rule and GPU; reused
 }
 
-// A past holds what the Judge remembers about one GPU.
+// A past holds the state of one GPU.
 type past struct {
 	rules  [len(table)]state
 	levels map[key]float64 // latest values of growing counters
-	events map[key]event   // XIDs
+	events map[key]event   // latest event of each XID
 	read   bool            // whether there was a previous reading
 	at     time.Duration   // Elapsed of the latest cycle with the GPU
 }
 
-// A state holds what the Judge remembers about one rule. Times are values of Reading.Elapsed.
+// A state holds the state of one rule for one GPU. Times are values of Reading.Elapsed.
 type state struct {
 	holds  bool          // the latest number satisfies the signal
 	active bool          // the signal has held for as long as the rule requires

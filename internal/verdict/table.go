@@ -12,7 +12,7 @@ import (
 // The verdicts, from the mildest to the most severe.
 const (
 	OK      = "ok"
-	Watch   = "watch"   // work continues, and somebody looks at the GPU
+	Watch   = "watch"   // work may continue; the GPU needs attention
 	Unknown = "unknown" // the GPU cannot be read, or the counters file lacks what the verdict needs
 	Drain   = "drain"   // no new work until a reset or a restart
 	Replace = "replace" // no work until a repair

@@ -360,8 +360,8 @@ func (inv *inventory) ids(fields []int) []gpu.FieldID {
 
 // Fields of the CPUs and NUMA nodes near a GPU (dcgm_fields.h). They are masks of 64 bits.
 const (
-	fieldCPUAffinity    = 70 // to 73
-	fieldMemoryAffinity = 86 // to 89
+	fieldCPUAffinity    = 70 // 70 to 73
+	fieldMemoryAffinity = 86 // 86 to 89
 	affinityWords       = 4
 )
 

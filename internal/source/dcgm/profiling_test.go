@@ -24,7 +24,7 @@ var (
 func profilingPlan() *gpu.Plan { return planOf(field(150, onGPU), profiling(1001)) }
 
 // If the engine rejects profiling fields when the session opens, they have a fault. They are served as soon as the
-// engine accepts them: another profiler stops, there is room for the watch, or the engine knows the GPU's fields.
+// engine accepts them: another profiler stops, there is room for the watch, or the engine has found the GPU's fields.
 func TestProfilingAcceptedLater(t *testing.T) {
 	for line, code := range map[string]string{
 		"profiler -34": "(-34)",

@@ -80,7 +80,7 @@ func hasCode(err error, codes ...int) bool {
 	return ok && slices.Contains(codes, r.code)
 }
 
-// A severity tells what to do about a failed call.
+// A severity selects what is done about a failed call.
 type severity int
 
 const (

@@ -179,7 +179,7 @@ func TestReplacedWhileOpenHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &fakeEngine{begin: time.Now(), err: gpu.ErrUnavailable}
 		s := newSource(Options{Fallback: true}, e, emptySession{})
-		_, _ = s.Open(t.Context(), &gpu.Plan{}) // on NVML
+		_, _ = s.Open(t.Context(), &gpu.Plan{}) // opens NVML
 		time.AfterFunc(time.Minute, s.reportReplaced)
 		begin := time.Now()
 		// Nothing runs the loop, so its Reopen does not return.
@@ -194,7 +194,7 @@ func TestReturnsToHostEngineAtOnce(t *testing.T) {
 	for _, away := range []time.Duration{time.Minute, 10 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			engine := newSocket(t)
-			// DCGM takes this long to fail if nothing listens.
+			// DCGM takes this long to fail if nothing listens at the address.
 			e := &fakeEngine{begin: time.Now(), takes: 5 * time.Second, err: gpu.ErrUnavailable}
 			s := newSource(Options{Engine: engine, Fallback: true}, e, emptySession{})
 			stop := collect(t, s)

@@ -16,7 +16,7 @@ import (
 const retryInterval = time.Minute
 
 // A mergedSession is a session of DCGM with the processes of shared GPUs from NVML, and the utilization of each GPU
-// over the same interval. DCGM only knows the processes of registered jobs.
+// over the same interval. DCGM only reports the processes of registered jobs.
 //
 // GPUs are matched by UUID, so NVML contributes nothing for an engine on another machine. NVML is opened when processes
 // are first requested, since even an idle handle blocks a GPU reset.

@@ -410,7 +410,7 @@ func (s *slot) load(t int64, partitioned bool) {
 		s.to[l] = min(sum[l], 1)
 	}
 	s.to[levelMemory] = min(sum[levelMemory], room)
-	for _, p := range s.pods { // if pods want more than there is, each gets the same fraction
+	for _, p := range s.pods { // if the pods request more than there is, each gets the same fraction of its request
 		for _, l := range [...]int{levelGraphics, levelMemory} {
 			if sum[l] > 0 {
 				p.to[l] = p.to[l] / sum[l] * s.to[l]
