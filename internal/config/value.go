@@ -238,8 +238,17 @@ func listen(p *string) value {
 	})
 }
 
-// engine accepts the address of a host engine.
-func engine(p *hostengine.Address) value { return parsed(p, hostengine.Form, hostengine.Parse) }
+// engine accepts the address of a host engine. The embedded one has no text.
+func engine(p *hostengine.Address) value {
+	v := parsed(p, hostengine.Form, hostengine.Parse)
+	v.text = func() string {
+		if p.IsEmbedded() {
+			return ""
+		}
+		return p.String()
+	}
+	return v
+}
 
 // maxSelected is the largest number of IDs in a selector: DCGM's largest number of entities of one kind
 // (DCGM_MAX_NUM_CPU_CORES).

@@ -355,12 +355,16 @@ const (
 // place returns the place of a GPU. It has no NUMA node if several are near. nvmlDeviceGetNumaNodeId is not used, since
 // it returns the node of the GPU's own memory.
 func (s *Session) place(handle gonvml.Device) *gpu.Place {
-	var nodes, cpus []uint // zero if a call fails
+	var nodes, cpus []uint // nil if a call fails
 	if s.symbols.has("nvmlDeviceGetMemoryAffinity") {
-		nodes, _ = handle.GetMemoryAffinity(maxNodes, gonvml.AFFINITY_SCOPE_NODE)
+		if mask, ret := handle.GetMemoryAffinity(maxNodes, gonvml.AFFINITY_SCOPE_NODE); ret == gonvml.SUCCESS {
+			nodes = mask
+		}
 	}
 	if s.symbols.has("nvmlDeviceGetCpuAffinity") {
-		cpus, _ = handle.GetCpuAffinity(maxCPUs)
+		if mask, ret := handle.GetCpuAffinity(maxCPUs); ret == gonvml.SUCCESS {
+			cpus = mask
+		}
 	}
 	p := gpu.PlaceOf(nodes, cpus)
 	return &p
