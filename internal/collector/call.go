@@ -55,7 +55,7 @@ func (l *Loop) callFor(
 			stop, closing = nil, time.After(closeTimeout)
 		case <-closing:
 			l.wedged.Store(true)
-			return fmt.Errorf("%w: it was still blocked when the time for shutdown ended", gpu.ErrWedged)
+			return fmt.Errorf("%w before the shutdown timeout", gpu.ErrWedged)
 		}
 	}
 }

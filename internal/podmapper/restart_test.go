@@ -298,7 +298,7 @@ func TestNewConnection(t *testing.T) {
 		w.Stop()
 		w.Script(kubelet.Lists(podA))
 		w.Start()
-		w.Born(w.now.Add(-time.Hour)) // the socket is too old to suggest a start
+		w.Born(w.now.Add(-time.Hour)) // a kubelet that has just started would have a newer socket
 		o, err := w.try()
 		if err != nil {
 			continue // gRPC has not noticed yet that the connection is closed

@@ -40,7 +40,7 @@ type Options struct {
 	LabelAllowed []*regexp.Regexp
 	// Metrics are shared by all Mappers of the process. Required.
 	Metrics *Metrics
-	// Log gets a line when a container can no longer be inspected. Nil discards.
+	// Log receives a line when a container can no longer be inspected. Nil discards it.
 	Log *slog.Logger
 }
 

@@ -13,8 +13,9 @@ import (
 // Facts derives placement and connection families, which are fixed for a session, and health, peer states and the
 // fabric, which each Read reports. The zero value is ready to use.
 type Facts struct {
-	// AsReported shows health findings as DCGM reports them: without corrections and treatment, with one code for all
-	// that have no name, and with DCGM's own watch as ALL. Otherwise ALL is the worst of a GPU's watches.
+	// AsReported shows health findings as DCGM reports them: without corrections and treatment, with a single code for
+	// all findings without a name, and with DCGM's own result for the watch ALL. Otherwise ALL has the worst result of
+	// a GPU's watches.
 	AsReported bool
 	// IgnoredHealth lists codes of health findings that alerts and the verdict ignore, in addition to those of the
 	// catalog.

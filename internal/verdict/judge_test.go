@@ -45,7 +45,7 @@ func newRig(t *testing.T) *rig {
 	for _, name := range Families() {
 		r.plan.Derived = append(r.plan.Derived, gpu.Derived{Name: name})
 	}
-	// A field of links, which no rule uses, has the ID of one of GPUs.
+	// The plan also has an NVLink field that no rule uses. Its ID is that of a GPU field.
 	r.plan.Fields = []gpu.Field{
 		{ID: catalog.NVLinkCountLinkRecoveryFailedEvents, Levels: gpu.KindsOf(gpu.KindNVLink)},
 	}

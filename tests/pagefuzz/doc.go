@@ -6,8 +6,8 @@
 // The exporter reloads.
 //
 // Attribution (podmapper with gRPC), the collector's loop with its derivers, and the encoder are the real ones. Source,
-// kubelet and the clock of the synctest bubble belong to the test. The generator records the true state, and the rules in
-// check_test.go compare each page with it.
+// kubelet and the clock of the synctest bubble belong to the test. The generator records the true state, and the rules
+// in check_test.go compare each page with it.
 //
 // The default run checks 10,000 pages. For more:
 //

@@ -99,7 +99,7 @@ func (q *eventQueue) join() {
 	q.queue.sessions[q] = true
 }
 
-// subscribe makes the driver queue the XIDs of a GPU. It returns nil and records why if the driver does not.
+// subscribe makes the driver queue the XIDs of a GPU. If the driver refuses, it returns nil and records the reason.
 func (q *eventQueue) subscribe() gonvml.EventSet {
 	now := time.Now()
 	set, ret := q.session.api.EventSetCreate()
