@@ -365,7 +365,7 @@ func TestStopDuringDriverCall(t *testing.T) {
 		want error
 	}{
 		"read":      {hangRead, interval, gpu.ErrWedged},
-		"last read": {hangRead, 0, gpu.ErrWedged}, // the read before the close, for events
+		"last read": {hangRead, 0, gpu.ErrWedged}, // the read of events before the close
 		"close":     {func(f *fake, free chan struct{}) { f.close = func() { <-free } }, interval, gpu.ErrWedged},
 
 		"slow last read that began before the end":     {slowRead, interval, nil},

@@ -40,7 +40,7 @@ type Options struct {
 	Settings
 	// Publish receives the snapshot of every cycle, on the Loop's goroutine. Required.
 	Publish    func(*gpu.Snapshot)
-	Registerer prometheus.Registerer // for the Loop's own metrics; required
+	Registerer prometheus.Registerer // registers the Loop's own metrics; required
 	Log        *slog.Logger          // nil discards
 	// Now returns the time for sample timestamps; nil means time.Now. The clock may be set at any time, because no wait
 	// depends on it.

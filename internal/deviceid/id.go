@@ -42,7 +42,7 @@ const (
 // ID is a parsed device id. It is comparable. Fields that its form does not use are zero.
 type ID struct {
 	Form     Form
-	UUID     string // of the GPU or MIG device, in lower case after its prefix; only FormBare has no prefix
+	UUID     string // UUID of the GPU or MIG device, in lower case after its prefix; only FormBare has no prefix
 	BusID    string // PCI address in the form of gpu.Device.PCIBusID
 	Index    uint32 // the N of nvidiaN and /dev/nvidiaN, or NVML's index
 	Instance uint32 // NVML's id of the GPU instance; for FormMIGIndex, the index of the MIG device

@@ -43,8 +43,8 @@ type Options struct {
 
 // A KernelLog returns the XIDs and SXIDs in the kernel log. While the log can be read, XIDs come only from it.
 type KernelLog interface {
-	// Drain appends the XIDs and SXIDs since the previous call, oldest first. Those from before the log was opened are
-	// marked as Past.
+	// Drain appends the XIDs and then the SXIDs since the previous call, each oldest first. Those logged before the log
+	// was opened are marked as Past.
 	Drain([]gpu.XID) []gpu.XID
 	// Since returns when reading of the log began. It is zero if the log is not being read.
 	Since() time.Time

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// maxOwners is the maximum number of earlier owners of a GPU that have their own series. XIDs of owners
-	// beyond it move to the series without an owner, so that no sum decreases.
+	// maxOwners is the maximum number of owners of a GPU that have their own series. Above it, the XIDs of the least
+	// recently seen owner move to the series without an owner, so that no sum decreases.
 	maxOwners     = 32
-	maxOwnerships = 16 // changes of owner that are remembered
+	maxOwnerships = 16 // maximum number of recorded changes of owner
 	// sourcesDiffer is the largest difference between the times that driver events and the kernel log report for
 	// one XID.
 	sourcesDiffer = 2 * time.Second
@@ -157,7 +157,7 @@ const (
 	wholeGPU   = -1 // instance of an XID that names none
 )
 
-// An xid is a code, and the GPU instance that the XID names or wholeGPU.
+// An xid is a code and an instance: the GPU instance that the XID names, or wholeGPU.
 type xid struct{ code, instance int64 }
 
 func xidOf(r *gpu.XID) xid {

@@ -39,9 +39,9 @@ var ErrEmpty = errors.New("the kubelet has just started and lists no pods yet")
 
 // ClaimDevice is a device of a ResourceSlice.
 type ClaimDevice struct {
-	UUID    string // of the GPU or MIG device; "" for a MIG device that is created when a pod starts
+	UUID    string // UUID of the GPU or MIG device; "" for a MIG device that is created when a pod starts
 	MIG     bool
-	Profile string // of a MIG device, if known
+	Profile string // profile of a MIG device, if known
 	// Parent is the UUID of the GPU of a MIG device without a UUID, and Start is its first memory slice.
 	Parent   string
 	Start    uint32

@@ -56,7 +56,7 @@ type Options struct {
 	Listening func(net.Addr)              // called with each address once the server accepts requests there
 
 	Registerer prometheus.Registerer // for the metrics about requests
-	Log        *slog.Logger          // for messages of the HTTP server
+	Log        *slog.Logger          // receives messages of the HTTP server
 	Version    string                // shown on the landing page
 
 	// LandingPage serves the page at /. It requests /metrics once per Interval, the collection interval.

@@ -255,8 +255,8 @@ func imex(t *testing.T, facts *snapshot.Facts, model string, h gpu.HealthCheck, 
 	return corrected
 }
 
-// DCGM's NVLink watch ends the condition that NVML reported during a fallback. DCGM itself produces no series of the
-// condition.
+// The condition links_down comes from NVML during a fallback. After the return to DCGM it is absent while DCGM's NVLink
+// watch fails, and 0 once the watch passes.
 func TestLinksDownAfterFallback(t *testing.T) {
 	plan := planOf(t, "DCGM_EXP_FABRIC_STATE, gauge,\nDCGM_EXP_GPU_HEALTH_STATUS, gauge,")
 	if !plan.Links {

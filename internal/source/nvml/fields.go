@@ -110,7 +110,7 @@ var ranges = []struct {
 	{catalog.C2CLinkErrorIntr, catalog.C2CLinkPowerState, spec{value: gonvml.FI_DEV_C2C_LINK_ERROR_INTR}},
 }
 
-// calls lists the fields that are the only answer of a call.
+// calls maps each field that is the only answer of a call to that call.
 var calls = map[gpu.FieldID]*call{
 	catalog.DriverVersion:   version("nvmlSystemGetDriverVersion", gonvml.Interface.SystemGetDriverVersion),
 	catalog.NVMLVersion:     version("nvmlSystemGetNVMLVersion", gonvml.Interface.SystemGetNVMLVersion),
