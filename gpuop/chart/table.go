@@ -34,7 +34,7 @@ type Table struct {
 	exclusions []Exclusion
 }
 
-// Release has the facts of one release, as read from its chart.
+// Release holds the facts about one release, as read from its chart.
 type Release struct {
 	Version    Version
 	AppVersion string

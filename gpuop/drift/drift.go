@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/judge"
 )
 
-// Options say what the user intended.
+// Options describe the installation that the user intended.
 type Options struct {
 	// Table describes the releases of the chart.
 	Table *chart.Table

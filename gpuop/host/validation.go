@@ -155,7 +155,7 @@ func (n *inspection) validated(early bool) {
 	}
 }
 
-// ready checks an operand. It says nothing if nothing shows that the node needs the operand.
+// ready checks an operand. It leaves the reason of f empty if nothing indicates that the node needs the operand.
 func (n *inspection) ready(f *check.Finding, o operand) error {
 	v := n.passed
 	info, err := n.info(path.Join(validationDir, o.file()))

@@ -216,7 +216,7 @@ func landing(t *testing.T, interval time.Duration, current func() string) http.H
 	return s.Handler()
 }
 
-// With testdata/trouble.prom, the page lists broken GPUs first. That file has a lost GPU and its links, verdicts, XIDs,
+// The page of testdata/trouble.prom lists broken GPUs first. The file has a lost GPU and its links, verdicts, XIDs,
 // heat, and a busy GPU at its limits. The page does not warn about a GPU that is only busy.
 func testTrouble(t *testing.T) {
 	h := httptest.NewServer(landing(t, time.Minute, func() string { return folder.Read(t, "testdata/trouble.prom") }))
