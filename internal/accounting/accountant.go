@@ -250,7 +250,7 @@ func (s *session) accrue(e *sharedDevice) {
 	l.joules += m.used
 }
 
-// addSeconds adds to the counters of seconds of an entity that is a known share of its GPU. The time since the previous
+// addSeconds increases the seconds counters of an entity whose share of its GPU is known. The time since the previous
 // cycle is charged to the current owners, so that an owner seen in only one cycle is charged too. Activity is not
 // counted after it was unknown for too long.
 func (s *session) addSeconds(e *sharedDevice, share float64) {

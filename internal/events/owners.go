@@ -212,8 +212,8 @@ type counted struct {
 	labels      []gpu.Label
 }
 
-// add adds count events of a key, the latest of which happened at the given time. A recorded time after now came from a
-// wrong clock and is replaced. If the tally has as many keys as it may have, new keys share a counter.
+// add adds count events of a key. The latest of them happened at the given time. A recorded time after now came from a
+// wrong clock and is replaced. Once the tally has most keys, all new keys share one counter.
 func (t *tally) add(k key, most int, count, at, now int64) {
 	i, found := slices.BinarySearchFunc(*t, k, func(c counted, k key) int { return c.key.compare(k) })
 	if !found {

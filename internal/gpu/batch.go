@@ -96,7 +96,7 @@ const (
 	PartPeerStates        // Peers
 )
 
-// A ReadRequest says what a Read is asked for besides the fields of the plan.
+// A ReadRequest is the input of a Read in addition to the plan.
 type ReadRequest struct {
 	// Processes selects the rows whose processes are reported. Rows beyond its end are not selected.
 	Processes []bool

@@ -29,7 +29,7 @@ var (
 	errOutside  = fileError{"outside", "a link that leads out of the folder"}
 )
 
-// fileError is a failure with a reason of its own, because no error of package gpu has it.
+// fileError is a failure whose reason no error of package gpu has.
 type fileError struct{ reason, text string }
 
 func (e fileError) Error() string { return e.text }

@@ -153,7 +153,8 @@ func rowsByName(t *gpu.Topology) map[string]int {
 	return rows
 }
 
-// report counts the failures of files, and logs those that began or ended since the files were as before.
+// report counts the failures of files. It logs those that began or ended since the previous scan, whose files are in
+// before.
 func (m *Mapper) report(before map[string]file) {
 	dropped := 0
 	for name, file := range m.files {

@@ -194,7 +194,7 @@ func (s *Claims) Get(namespace, name, driver, pool, device, share string) podmap
 	return podmapper.Claimed{Forbidden: s.forbidden}
 }
 
-// Wait waits until the claims that Get was asked about are read, a read fails, or ctx is done.
+// Wait waits until all claims that Get has requested are read, a read fails, or ctx is done.
 func (s *Claims) Wait(ctx context.Context) {
 	// Ignore the error: ctx is done.
 	_ = wait.PollUntilContextCancel(ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {

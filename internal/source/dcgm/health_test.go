@@ -116,7 +116,7 @@ func losePlan() *gpu.Plan {
 	return plan
 }
 
-// served returns the GPUs of which a batch has a sample of a field.
+// served returns the GPUs for which a batch has a sample of a field.
 func (r *rig) served(b *gpu.Batch, field int) (ids []uint32) {
 	for _, x := range b.Samples {
 		if x.Field == field {

@@ -187,7 +187,7 @@ func (s *Session) decode(index int, raw *sample, text []byte) (gpu.Value, error)
 	return value, err
 }
 
-// addToTrail appends the newest sample of a slot of which all samples are requested. If other samples may lie before
+// addToTrail appends the newest sample of a slot for which all samples are requested. If other samples may lie before
 // it, it marks the slot instead, and readTrails appends all of them.
 func (s *Session) addToTrail(b *gpu.Batch, slot *slot, newest gpu.Sample, at int64) {
 	w := slot.watch

@@ -17,8 +17,8 @@ const (
 	maxEntities = 1024
 )
 
-// The engine keeps keepSamples samples of fields of which only the newest sample is read. If every sample is read,
-// samples are kept for as long as a Read may be late, in any number.
+// If only the newest sample of a field is read, the engine keeps keepSamples samples. Otherwise it keeps all samples of
+// the last keepIntervals intervals, but at least of minKeepAge, because a Read may be late.
 const (
 	keepSamples   = 2
 	minKeepAge    = 5 * time.Minute
