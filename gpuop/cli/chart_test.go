@@ -44,7 +44,7 @@ func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
 	}
 }
 
-// Without --chart, an unknown key of an unknown release is a note. With --chart, the release is checked like a known
+// An unknown key of an unknown release is a note without --chart. With --chart, the release is checked like a known
 // one.
 func TestChartAddsARelease(t *testing.T) {
 	values := "driver: {brandNew: 1, enabled: true}\n"

@@ -242,7 +242,7 @@ func TestOwnersOfClaimedDevices(t *testing.T) {
 	}
 	e.until("the owners of the shared devices", func(p page) bool { return slices.Equal(sharing(p), shared) })
 
-	// Without the slice, claims cannot be matched, and no owner is guessed. The owners return when the slice is
+	// Claims cannot be matched without the slice, and no owner is guessed. The owners return when the slice is
 	// published again.
 	d.publish(t, false)
 	unmatched := e.until("the owners to disappear without the ResourceSlice",

@@ -95,7 +95,7 @@ func TestDemoNode(t *testing.T) {
 	}
 }
 
-// Without a driver, no values are served. The log names the libraries and the counters file that were tried.
+// No values are served without a driver. The log names the libraries and the counters file that were tried.
 func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
