@@ -37,7 +37,7 @@ func labels(o *gpu.Owners, row int) string {
 	return strings.Join(words, " ")
 }
 
-// Without a node name or a cluster, pods have no labels and UIDs.
+// Pods have no labels and UIDs if there is no node name or no cluster.
 func TestPodsWithoutCluster(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", "GPU-1"))))

@@ -140,7 +140,7 @@ func TestFailedOpenCountsOnce(t *testing.T) {
 	})
 }
 
-// During a slow reload, the page of the old session is served only while it is fresh.
+// The page of the old session is served during a slow reload, but only while it is fresh.
 func TestSlowReloadKeepsFreshPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &fake{gpus: 1}, nil)

@@ -261,7 +261,7 @@ const maxSelected = 1024
 //	i[:ids]      GPU instances, links or cores
 //	g[:ids]+i[:ids]
 //
-// Without ids, all entities are selected. The default is f.
+// If ids are omitted, all entities are selected. The default is f.
 func selector(p *gpu.Selector) value {
 	const form = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
 	v := parsed(p, form, parseSelector)

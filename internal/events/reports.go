@@ -37,8 +37,8 @@ type reportCount struct {
 // if its session has now reported it more often than it was counted before. The order of reports does not matter, and
 // IDs may repeat.
 //
-// Beyond maxReports, those with the lowest IDs are forgotten. If a session may repeat its history, unknown reports with
-// IDs up to floor count as known.
+// If there are more than maxReports, those with the lowest IDs are forgotten. If a session may repeat its history,
+// unknown reports with IDs up to floor count as known.
 type reports struct {
 	known []reportCount // sorted
 	floor int64         // highest forgotten ID; IDs are positive

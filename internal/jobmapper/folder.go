@@ -127,7 +127,7 @@ func (m *Mapper) list(root *os.Root) ([]string, error) {
 // read returns a file, from memory if its version was read before. It follows links only within the folder. Otherwise,
 // whoever may write there could put lines of any file that the exporter can read on the page.
 func (m *Mapper) read(root *os.Root, name string) (got file, err error) {
-	// Without O_NONBLOCK, opening a pipe would block.
+	// Opening a pipe without O_NONBLOCK would block.
 	handle, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if _, ok := errors.AsType[syscall.Errno](err); !ok { // os.Root rejects a link with an error of its own

@@ -355,7 +355,7 @@ func TestLastPodEnds(t *testing.T) {
 	want(t, "labels after the last pod ended", pods(w.attribute()), map[int]string{})
 }
 
-// After a MIG repartition, the same answer of the kubelet refers to other entities.
+// The same answer of the kubelet refers to other entities after a MIG repartition.
 func TestTopologyChange(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a",
 		kubelet.Container("c", "nvidia.com/gpu", gpu0), kubelet.Container("d", "nvidia.com/mig-1g.10gb", migA))))

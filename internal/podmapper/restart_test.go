@@ -51,8 +51,8 @@ func TestRecordedRestart(t *testing.T) {
 	}
 }
 
-// After a restart, the kubelet lists its pods one by one. Six pods that share a GPU stay six, exclusive GPUs keep
-// their labels, and kept allocations are counted.
+// A restarted kubelet lists its pods one by one. Six pods that share a GPU stay six, exclusive GPUs keep their labels,
+// and kept allocations are counted.
 func TestPodsAreListedOneByOne(t *testing.T) {
 	var all []*v1.PodResources
 	for i := range 6 {
@@ -91,7 +91,7 @@ func TestPodsAreListedOneByOne(t *testing.T) {
 	}
 }
 
-// After a pod on a shared device ends, the other pod is its only owner.
+// When a pod on a shared device ends, the other pod is the only owner.
 func TestPodOnSharedDeviceEnds(t *testing.T) {
 	whole := holds("ml/whole", gpu0)
 	w := newAged(t, podmapper.Options{}, podA, podB, whole)

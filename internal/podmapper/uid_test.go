@@ -58,7 +58,7 @@ func uids(o *gpu.Owners) map[string]string {
 	return out
 }
 
-// Without an API server, UIDs come from the node's log folders.
+// UIDs come from the node's log folders if there is no API server.
 func TestUIDsFromTheNode(t *testing.T) {
 	a, b := gpu4+"::0", gpu4+"::1"
 	for name, tt := range map[string]struct {

@@ -312,7 +312,7 @@ func TestXIDs(t *testing.T) {
 	}
 }
 
-// Without its counters the verdict is unknown, unless a GPU must be drained or replaced.
+// The verdict is unknown without its counters, unless a GPU must be drained or replaced.
 func TestVerdictWithoutCounters(t *testing.T) {
 	for i, name := range Families() {
 		r := newRig(t)

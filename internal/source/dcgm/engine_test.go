@@ -432,7 +432,7 @@ func TestSkewedClock(t *testing.T) {
 	}
 }
 
-// During a reload, a second session is opened before the first one is closed.
+// A reload opens a second session before it closes the first one.
 func TestOverlappingSessions(t *testing.T) {
 	for name, o := range map[string]dcgm.Options{"embedded": {}, "remote": remoteEngine} {
 		t.Run(name, func(t *testing.T) {

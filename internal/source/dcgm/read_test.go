@@ -343,8 +343,8 @@ func TestTrailOfAHistory(t *testing.T) {
 	}
 }
 
-// After a new sample, the history of an entity is read until lateXID has passed, and once more. The whole history is
-// also read once a minute, for XIDs whose dates are minutes off.
+// The history of an entity is read from a new sample until lateXID has passed, and once more. The whole history is also
+// read once a minute, for XIDs whose dates are minutes off.
 func TestWhenHistoriesAreRead(t *testing.T) {
 	s, _, e := oneWatch(gpu.Field{ID: 230})
 	begin := time.Now()

@@ -216,7 +216,7 @@ func TestReturnsToHostEngineAtOnce(t *testing.T) {
 	}
 }
 
-// Without a fallback, a host engine is opened as soon as it listens. If Open fails, the next attempts follow soon.
+// A host engine without a fallback is opened as soon as it listens. If Open fails, the next attempts follow soon.
 func TestOpensHostEngineAtOnce(t *testing.T) {
 	for _, away := range []time.Duration{8 * time.Second, time.Hour + 10*time.Second} {
 		synctest.Test(t, func(t *testing.T) {
