@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -96,11 +97,11 @@ func mustRender(t testing.TB, c *helm.Chart, values string) *rendering {
 	return r
 }
 
-func init() {
-	if err := monitoring.AddToScheme(scheme.Scheme); err != nil {
-		panic(err)
-	}
-}
+// kinds returns the kinds of Kubernetes and of the Prometheus Operator.
+var kinds = sync.OnceValues(func() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	return s, errors.Join(scheme.AddToScheme(s), monitoring.AddToScheme(s))
+})
 
 // strictly decodes a document like an API server with field validation. Unknown and duplicate fields are errors.
 func strictly(doc string) (runtime.Object, error) {
@@ -108,7 +109,11 @@ func strictly(doc string) (runtime.Object, error) {
 	if err := yaml.Unmarshal([]byte(doc), &kind); err != nil {
 		return nil, err
 	}
-	o, err := scheme.Scheme.New(kind.GroupVersionKind())
+	known, err := kinds()
+	if err != nil {
+		return nil, err
+	}
+	o, err := known.New(kind.GroupVersionKind())
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,10 @@ func cluster(t *testing.T, delay time.Duration, objects object) string {
 			<-r.Context().Done()
 			return true
 		}
-		time.Sleep(delay)
+		select {
+		case <-time.After(delay):
+		case <-r.Context().Done():
+		}
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(found)
 		return true
