@@ -58,8 +58,7 @@ func (w *world) devices() (list []gpu.Device) {
 			if s := &g.slots[j]; g.partitioned {
 				d := partOf(whole, gpu.KindGPUInstance, g.index*instancesPerGPU+s.id())
 				d.InstanceID, d.Profile, d.MIGUUID = s.id(), s.Name, uuid("MIG-", s.key)
-				start := uint32(s.start)
-				d.Start = &start
+				d.Start = new(uint32(s.start))
 				list = append(list, d)
 			}
 		}
@@ -94,7 +93,8 @@ func busID(first, n uint32) string {
 	return gpu.BusID(bus>>8, bus&0xff, 0, 0)
 }
 
-// A deviceRef identifies a device of a node in node and scenario files, in one of the deviceForms. Instances have the
+// A deviceRef identifies a device of a node in node and scenario files, in one of the forms that parseDevice
+// reads. Instances have the
 // IDs of NVML.
 type deviceRef struct {
 	kind gpu.Kind
@@ -102,10 +102,6 @@ type deviceRef struct {
 	id   uint32   // the ID; for instances and links, the ID of the parent
 	sub  uint32   // the ID of the instance or link
 }
-
-// deviceForms lists the forms of a deviceRef in error messages. If a form has two numbers, the first is the parent's.
-const deviceForms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" ` +
-	`or "connectx 2"`
 
 // deviceKinds maps the first word of a deviceRef to the kind of device, and to the kind of its parts, which have a
 // second number.
@@ -134,7 +130,9 @@ func parseDevice(text string) (deviceRef, error) {
 	id, errID := strconv.ParseUint(first, 10, 16)
 	sub, errSub := strconv.ParseUint(second, 10, 16)
 	if errID != nil || errSub != nil || ref.kind == gpu.KindNone {
-		return deviceRef{}, fmt.Errorf("device %q, expected %s", text, deviceForms)
+		const forms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" ` +
+			`or "connectx 2"`
+		return deviceRef{}, fmt.Errorf("device %q, expected %s", text, forms)
 	}
 	ref.id, ref.sub = uint32(id), uint32(sub)
 	return ref, nil
@@ -155,45 +153,38 @@ func (r deviceRef) matches(d *gpu.Device) bool {
 	}
 }
 
-// home returns the socket of a GPU, and the first and last CPU of the socket. All sockets have the same number of GPUs.
-func (w *world) home(g *worldGPU) (socket, first, last int) {
+// home returns the socket of a GPU with its CPUs. All sockets have the same number of GPUs.
+func (w *world) home(g *worldGPU) gpu.Place {
 	sockets, cores := 2, socketCPUs
 	if len(w.node.CPUs) > 0 {
 		sockets, cores = len(w.node.CPUs), w.node.CPUs[0].Cores
 	}
-	socket = int(g.index) * sockets / len(w.gpus)
-	return socket, socket * cores, (socket+1)*cores - 1
+	socket := int(g.index) * sockets / len(w.gpus)
+	return gpu.Place{NUMANode: socket, CPUs: fmt.Sprintf("%d-%d", socket*cores, (socket+1)*cores-1)}
 }
 
-// locate sets the place of each GPU and the connection of each pair of GPUs.
+// locate sets the place of each GPU and the connection of each pair of GPUs. Neighbors on one socket that no NVLink
+// connects share a PCIe switch.
 func (w *world) locate(t *gpu.Topology) {
 	rows := t.RowsOf(gpu.KindsOf(gpu.KindGPU))
-	for i, a := range rows {
-		d := &t.Devices[a]
-		socket, first, last := w.home(&w.gpus[d.GPU])
-		d.Place = &gpu.Place{NUMANode: socket, CPUs: fmt.Sprintf("%d-%d", first, last)}
-		for _, b := range rows[i+1:] {
-			p := w.connect(&w.gpus[d.GPU], &w.gpus[t.Devices[b].GPU])
-			p.A, p.B = a, b
+	for i, row := range rows {
+		a := &w.gpus[t.Devices[row].GPU]
+		place := w.home(a)
+		t.Devices[row].Place = &place
+		for _, peer := range rows[i+1:] {
+			b := &w.gpus[t.Devices[peer].GPU]
+			p := gpu.Pair{A: row, B: peer, Path: gpu.PathNode}
+			if w.linked(a, b) {
+				p.NVLinks = int(a.spec.board.NVLink.Links)
+			}
+			if w.home(b).NUMANode != place.NUMANode {
+				p.Path = gpu.PathSystem
+			} else if p.NVLinks == 0 && a.index/2 == b.index/2 {
+				p.Path = gpu.PathSwitch
+			}
 			t.Pairs = append(t.Pairs, p)
 		}
 	}
-}
-
-// connect returns how two GPUs are connected. a must have the lower number. Neighbors on one socket that no NVLink
-// connects share a PCIe switch.
-func (w *world) connect(a, b *worldGPU) gpu.Pair {
-	p := gpu.Pair{Path: gpu.PathNode}
-	if w.linked(a, b) {
-		p.NVLinks = int(a.spec.board.NVLink.Links)
-	}
-	here, _, _ := w.home(a)
-	if there, _, _ := w.home(b); here != there {
-		p.Path = gpu.PathSystem
-	} else if p.NVLinks == 0 && a.index/2 == b.index/2 {
-		p.Path = gpu.PathSwitch
-	}
-	return p
 }
 
 // linked reports whether NVLink connects two GPUs. Bridges connect pairs; switches connect all GPUs.
