@@ -83,9 +83,7 @@ func (w *world) errorLine(f *fault, ref deviceRef, code int64) string {
 func (l *KernelLog) Read(b []byte) (int, error) {
 	var due <-chan time.Time // nil, so never ready, if there are no more records
 	if l.next < len(l.records) {
-		timer := time.NewTimer(l.records[l.next].at - l.Uptime())
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(l.records[l.next].at - l.Uptime())
 	}
 	select {
 	case <-due:

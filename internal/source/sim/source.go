@@ -124,14 +124,12 @@ func (s *Source) hang(ctx context.Context, call string) error {
 		if cmp.Or(f.Call, "read") != call || !f.within(now) {
 			continue
 		}
-		over := time.NewTimer(time.Duration(f.to - now))
-		defer over.Stop()
 		done := ctx.Done()
 		if f.IgnoreCancel {
 			done = nil
 		}
 		select {
-		case <-over.C:
+		case <-time.After(time.Duration(f.to - now)):
 		case <-s.released.Done():
 		case <-done:
 			return fmt.Errorf("sim: %s: %w: %w", call, gpu.ErrTimeout, ctx.Err())
@@ -184,11 +182,9 @@ func (w *world) use(d *gpu.Device) gpu.Use {
 		if d.Profile != "" {
 			owner.Resource = "nvidia.com/mig-" + d.Profile
 		}
-		switch u.Sharing {
-		case gpu.SharingNone:
-		case gpu.SharingDRA:
+		if u.Sharing == gpu.SharingDRA {
 			owner.Resource = "gpu.nvidia.com"
-		default:
+		} else if u.Sharing != gpu.SharingNone {
 			owner.Replica = strconv.Itoa(len(u.Owners))
 		}
 		u.Owners = append(u.Owners, owner)
