@@ -188,7 +188,6 @@ var (
 		"rare": input.rare,
 		// Rare errors since before the driver was loaded, for aggregate counters.
 		"aged": func(v input) float64 {
-			v.n = 0
 			n := v.rare()
 			return n + 5*truth(n > 0)
 		},
@@ -232,25 +231,24 @@ var (
 		"power-limit-default": func(v input) float64 { return v.board.Power.Limit },
 		"pcie-generation-max": func(v input) float64 { return float64(v.board.PCIe.Generation) },
 		"pcie-width":          func(v input) float64 { return float64(v.board.PCIe.Width) },
-		"pcie-generation": func(v input) float64 {
-			if v.board.IdleState == 0 {
-				return float64(v.board.PCIe.Generation)
-			}
-			return v.whenBusy(float64(v.board.PCIe.Generation), 1)
-		},
-		"fb-total":      func(v input) float64 { return float64(v.total) },
-		"fb-free":       func(v input) float64 { return float64(v.total-v.reserved) - v.memoryUsed() },
-		"fb-used-ratio": func(v input) float64 { return v.memoryUsed() / float64(v.total-v.reserved) },
-		"fb-reserved":   func(v input) float64 { return float64(v.reserved) },
+		"pcie-generation":     func(v input) float64 { return v.whenBusy(float64(v.board.PCIe.Generation), 1) },
+		"fb-total":            func(v input) float64 { return float64(v.total) },
+		"fb-free":             func(v input) float64 { return float64(v.total-v.reserved) - v.memoryUsed() },
+		"fb-used-ratio":       func(v input) float64 { return v.memoryUsed() / float64(v.total-v.reserved) },
+		"fb-reserved":         func(v input) float64 { return float64(v.reserved) },
 		// Retired pages and remapped rows: none on most GPUs.
-		"rows-remapped":      func(v input) float64 { return truth(mix(v.key^3)%16 == 0) },
-		"switch-temperature": func(v input) float64 { return 38 + 12*v.busyness() + 3*uniform(v.key, 1) },
-		"in-fabric":          func(v input) float64 { return v.x * truth(v.inFabric()) },
-		"in-rack":            func(v input) float64 { return v.x * truth(v.world.node.Rack > 0) },
-		"c2c":                func(v input) float64 { return v.x * float64(v.board.C2C) },
-		"card-width":         func(v input) float64 { return float64(cmp.Or(v.card.Active, v.card.Width)) },
-		"card-width-max":     func(v input) float64 { return float64(v.card.Width) },
-		"card-speed":         func(v input) float64 { return float64(v.card.Speed) },
+		"rows-remapped": func(v input) float64 { return truth(mix(v.key^3)%16 == 0) },
+		// It rises with the fraction of its links' rate that the switch carries.
+		"switch-temperature": func(v input) float64 {
+			traffic := (v.track.now[levelNVLinkTx] + v.track.now[levelNVLinkRx]) * v.part
+			return 38 + 12*(min(traffic/1e12, 1)*(0.9+0.1*uniform(v.key, 2))) + 3*uniform(v.key, 1)
+		},
+		"in-fabric":      func(v input) float64 { return v.x * truth(v.inFabric()) },
+		"in-rack":        func(v input) float64 { return v.x * truth(v.world.node.Rack > 0) },
+		"c2c":            func(v input) float64 { return v.x * float64(v.board.C2C) },
+		"card-width":     func(v input) float64 { return float64(cmp.Or(v.card.Active, v.card.Width)) },
+		"card-width-max": func(v input) float64 { return float64(v.card.Width) },
+		"card-speed":     func(v input) float64 { return float64(v.card.Speed) },
 		"card-temperature": func(v input) float64 {
 			return milli(46 + 8*uniform(v.key, 1) + 3*smooth(v.key, float64(v.world.at)/1e9, 60))
 		},
@@ -285,7 +283,6 @@ func (v *view) inFabric() bool {
 	return v.board.NVLink.Generation >= 4 && (v.board.C2C == 0 || v.world.node.Rack > 0)
 }
 
-// sum returns the sum of the levels.
 func (v input) sum() (sum float64) {
 	for _, l := range v.levels {
 		sum += v.track.now[l]
@@ -293,9 +290,9 @@ func (v input) sum() (sum float64) {
 	return sum
 }
 
-// whenBusy returns the value of a busy GPU, or of an idle one.
+// whenBusy returns the value of a busy GPU, or of an idle one. Boards without an idle state always have the first.
 func (v *view) whenBusy(working, idle float64) float64 {
-	if v.track.now[levelGraphics] < busy {
+	if v.track.now[levelGraphics] < busy && v.board.IdleState != 0 {
 		return idle
 	}
 	return working
@@ -328,12 +325,6 @@ func milli(x float64) float64 { return math.Round(x*1e3) / 1e3 }
 func (v *view) clock(share float64) float64 {
 	mhz := v.track.now[levelClock] * v.gpu.slowed(v.world.at) * share
 	return math.Floor(math.Round(mhz/clockStep) * clockStep)
-}
-
-// busyness returns the fraction of its links' rate that a switch carries.
-func (v *view) busyness() float64 {
-	traffic := (v.track.now[levelNVLinkTx] + v.track.now[levelNVLinkRx]) * v.part
-	return min(traffic/1e12, 1) * (0.9 + 0.1*uniform(v.key, 2))
 }
 
 // cpuBusy returns the utilization of a CPU or core, 0 to 1. Cores vary around their CPU's value.

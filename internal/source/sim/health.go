@@ -24,13 +24,8 @@ type finding struct {
 	Values      []int64 // values of the field; nil means every value that isHarm
 }
 
-// Results of health checks (dcgmHealthWatchResults_t). The zero result is a pass.
-const (
-	healthWarn = 10
-	healthFail = 20
-)
-
-const codeLinkDown = "DCGM_FR_NVLINK_DOWN"
+// healthResults maps the result of a fault to that of a health check (dcgmHealthWatchResults_t). 0 is a pass.
+var healthResults = map[string]int64{"": 20, "fail": 20, "warn": 10}
 
 // isHarm reports whether an error counter is above 0, or a part of the fabric is unhealthy.
 func isHarm(id gpu.FieldID, n int64) bool {
@@ -80,7 +75,7 @@ func (s *Session) readHealth(b *gpu.Batch, now int64) {
 
 // addHealth appends the results of a watch.
 func (s *Session) addHealth(b *gpu.Batch, row int, w watch, found []finding) {
-	first := len(b.Health)
+	first, v := len(b.Health), &s.views[row]
 	for _, f := range found {
 		if f.Watch != w.Name {
 			continue
@@ -91,7 +86,7 @@ func (s *Session) addHealth(b *gpu.Batch, row int, w watch, found []finding) {
 			b.Health[first+i].Result = max(b.Health[first+i].Result, f.Result)
 			continue
 		}
-		noLink := code == codeLinkDown && s.views[row].dev.Entity.Kind == gpu.KindGPU && !s.isLinked(&s.views[row])
+		noLink := code == "DCGM_FR_NVLINK_DOWN" && v.dev.Entity.Kind == gpu.KindGPU && !s.isLinked(v)
 		b.Health = append(b.Health, gpu.HealthCheck{
 			Row: row, Watch: w.Name, Code: code, Result: f.Result, NoLink: noLink,
 		})
@@ -108,11 +103,12 @@ func (s *Session) found(row int, now int64) (found []finding) {
 	began := s.world.engineBegan(now)
 	if d.Entity.Kind == gpu.KindGPU {
 		since := max(now-int64(time.Minute), began)
-		if g.powerCappedSince(since, s.world) {
-			found = append(found, finding{Watch: "POWER", Result: healthWarn})
+		isCapped := s.world.at > s.world.t0 && g.from[levelCapped]+g.now[levelCapped] > 0
+		if g.cappedUntil > since || isCapped { // agrees with the counter of power violations
+			found = append(found, finding{Watch: "POWER", Result: healthResults["warn"]})
 		}
 		if g.throttledFor(reasonsThermal, now) > g.throttledFor(reasonsThermal, since) {
-			found = append(found, finding{Watch: "THERMAL", Result: healthWarn})
+			found = append(found, finding{Watch: "THERMAL", Result: healthResults["warn"]})
 		}
 	}
 	for f := range s.world.faultsOf(faultXID) {
@@ -126,12 +122,8 @@ func (s *Session) found(row int, now int64) (found []finding) {
 		if !f.within(now) || !f.on(d) {
 			continue
 		}
-		result := int64(healthFail)
-		if f.Result == "warn" {
-			result = healthWarn
-		}
 		for _, name := range f.Watches {
-			found = append(found, finding{Watch: name, Code: f.Code, Result: result})
+			found = append(found, finding{Watch: name, Code: f.Code, Result: healthResults[f.Result]})
 		}
 	}
 	return found
@@ -144,11 +136,13 @@ func (s *Session) isLinked(v *view) bool {
 	if links.Bridge && !hasPeer {
 		return false
 	}
-	entity := gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: v.gpu.index}
-	for link := range uint32(links.Links) {
-		if !w.active(faultLink, &gpu.Device{Entity: entity, Link: link}) {
-			return true
+	down := map[deviceRef]bool{}
+	for f := range w.faultsOf(faultLink) {
+		for _, ref := range f.devices {
+			if ref.of == gpu.KindGPU && ref.id == v.gpu.index && f.within(w.at) {
+				down[ref] = true
+			}
 		}
 	}
-	return false
+	return len(down) < int(links.Links)
 }

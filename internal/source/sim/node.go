@@ -113,15 +113,10 @@ type board struct {
 	VBIOS, Serial string       // Serial has the first digits of serial numbers
 	MIG           []migProfile // empty for a board without MIG
 
-	lacking map[gpu.FieldID]bool // fields that match Lacks
+	lacking []gpu.FieldID // fields that match Lacks
 }
 
 func (b *board) has(need string) bool { return slices.Contains(b.Has, need) }
-
-// pcieRate returns the bytes per second that the board's PCIe link carries in one direction.
-func (b *board) pcieRate() float64 {
-	return float64(int64(1)<<b.PCIe.Generation) * 0.123e9 * float64(b.PCIe.Width)
-}
 
 // The slices into which MIG divides a GPU, on every board.
 const (
@@ -253,10 +248,9 @@ var builtIn = sync.OnceValue(func() *parts {
 	}
 	for i := range p.Boards {
 		b := &p.Boards[i]
-		b.lacking = map[gpu.FieldID]bool{}
 		for _, pattern := range b.Lacks {
 			for _, named := range must(fieldsNamed(pattern)) {
-				b.lacking[named.Entry.ID] = true
+				b.lacking = append(b.lacking, named.Entry.ID)
 			}
 		}
 	}
@@ -355,14 +349,14 @@ func (s *podSpec) resolve() (err error) {
 
 // find returns the element of list with the given name. Errors start with missing, which says what was not found.
 func find[T any](list []T, nameOf func(*T) string, missing, name string) (*T, error) {
-	names := make([]string, len(list))
+	var names []string
 	for i := range list {
-		names[i] = nameOf(&list[i])
+		names = append(names, nameOf(&list[i]))
+		if names[i] == name {
+			return &list[i], nil
+		}
 	}
-	if err := known(missing, name, names); err != nil {
-		return nil, err
-	}
-	return &list[slices.Index(names, name)], nil
+	return nil, known(missing, name, names)
 }
 
 // known returns an error that starts with missing unless word is in words.

@@ -92,7 +92,7 @@ func (s *Session) newCell(row, field int) cell {
 	}
 	unit := f.Unit
 	switch r := ruleFor(c.base, v.dev.Entity.Kind); {
-	case v.board != nil && v.board.lacking[c.base]:
+	case v.board != nil && slices.Contains(v.board.lacking, c.base):
 	case r != nil:
 		c.n = r.index + int(c.base-r.first)
 		in := input{v, r, c.n}
@@ -297,15 +297,13 @@ func (s *Session) readXIDs(c *cell, b *gpu.Batch, now int64) {
 	}
 	slices.SortStableFunc(past, func(a, b gpu.XID) int { return cmp.Compare(a.Time, b.Time) })
 	fresh := slices.IndexFunc(past, func(x gpu.XID) bool { return x.Time > s.last })
-	switch {
-	case fresh >= 0:
-		past = past[fresh:]
-	case s.wasRead:
-		past = nil
-	default:
-		past = past[max(len(past)-1, 0):]
+	if fresh < 0 && s.wasRead {
+		return
 	}
-	b.XIDs = append(b.XIDs, past...)
+	if fresh < 0 {
+		fresh = max(len(past)-1, 0)
+	}
+	b.XIDs = append(b.XIDs, past[fresh:]...)
 }
 
 // readReasons appends the current clock event reasons, and every change since the previous Read.

@@ -200,16 +200,6 @@ func (w *world) faultsOf(kind string) iter.Seq[*fault] {
 	}
 }
 
-// active reports whether a fault of a kind affects a device now.
-func (w *world) active(kind string, d *gpu.Device) bool {
-	for f := range w.faultsOf(kind) {
-		if f.within(w.at) && f.on(d) {
-			return true
-		}
-	}
-	return false
-}
-
 // engineBegan returns when the engine that runs at a time was started: at the end of the latest engine-down fault.
 func (w *world) engineBegan(t int64) int64 {
 	began := w.start
@@ -240,7 +230,6 @@ func (w *world) reset() {
 		g.from[levelTemp] = g.heat()
 		g.from[levelMemoryTemp] = g.from[levelTemp] + g.spec.board.Temperature.MemoryOffset
 	}
-	w.relayout()
 	w.nextSegment()
 	w.evaluate(w.start)
 }
@@ -268,9 +257,7 @@ func (w *world) partition(g *worldGPU, layout []instance) {
 			}
 		}
 	}
-	temp, memory := g.from[levelTemp], g.from[levelMemoryTemp]
 	g.load(w.t0)
-	g.to[levelTemp], g.to[levelMemoryTemp] = temp, memory
 	g.eachTrack(func(k *track) { k.close(0) })
 	g.recordReasons(w.t0)
 }
@@ -292,20 +279,17 @@ func (g *worldGPU) slotOf(ref deviceRef) *slot {
 	return nil
 }
 
-// relayout applies the repartitions that are due at the start of the segment.
-func (w *world) relayout() {
-	for w.applied < len(w.relayouts) && w.relayouts[w.applied].at <= w.t0 {
-		r := &w.relayouts[w.applied]
-		w.applied++
-		w.partition(&w.gpus[r.gpu], r.layout)
-	}
-}
-
-// nextSegment sets the end of the segment that starts at t0, and the levels there.
+// nextSegment applies the repartitions that are due at t0, and sets the end of the segment that starts there, and the
+// levels at its end.
 func (w *world) nextSegment() {
 	w.t1 = (w.t0/step + 1) * step
-	if w.applied < len(w.relayouts) {
-		w.t1 = min(w.t1, w.relayouts[w.applied].at)
+	for ; w.applied < len(w.relayouts); w.applied++ {
+		r := &w.relayouts[w.applied]
+		if r.at > w.t0 {
+			w.t1 = min(w.t1, r.at)
+			break
+		}
+		w.partition(&w.gpus[r.gpu], r.layout)
 	}
 	for i := range w.gpus {
 		w.gpus[i].load(w.t1)
@@ -336,7 +320,6 @@ func (w *world) advance(t int64) {
 			g.eachTrack(func(k *track) { k.close(seconds) })
 			g.recordReasons(w.t0)
 		}
-		w.relayout()
 		w.nextSegment()
 	}
 	w.evaluate(t)
@@ -366,9 +349,9 @@ func (w *world) evaluate(t int64) {
 	}
 }
 
-// load sets the levels of the GPU, its slots and pods at the end of a segment, except temperatures.
+// load sets the levels of the GPU, its slots and pods at the end of a segment. Temperatures stay the same.
 func (g *worldGPU) load(t int64) {
-	g.to = levels{}
+	g.to = levels{levelTemp: g.from[levelTemp], levelMemoryTemp: g.from[levelMemoryTemp]}
 	for i := range g.slots {
 		s := &g.slots[i]
 		s.load(t, g.partitioned)
@@ -422,7 +405,8 @@ func (s *slot) load(t int64, partitioned bool) {
 // power sets power, clock and cap according to the activity in out.
 func (g *worldGPU) power(t int64, out *levels) {
 	b := g.spec.board
-	pcie, nvlink := 0.9*b.pcieRate(), 0.9*b.NVLink.Rate*float64(b.NVLink.Links)
+	pcie := 0.9 * (float64(int64(1)<<b.PCIe.Generation) * 0.123e9 * float64(b.PCIe.Width))
+	nvlink := 0.9 * b.NVLink.Rate * float64(b.NVLink.Links)
 	out[levelPCIeTx], out[levelPCIeRx] = min(out[levelPCIeTx], pcie), min(out[levelPCIeRx], pcie)
 	out[levelNVLinkTx], out[levelNVLinkRx] = min(out[levelNVLinkTx], nvlink), min(out[levelNVLinkRx], nvlink)
 	// With these weights, a well-tuned training job reaches the power limit.
@@ -439,17 +423,8 @@ func (g *worldGPU) power(t int64, out *levels) {
 		out[levelPower] = g.spec.Limit * (0.99 + 0.01*uniform(g.key^2, uint64(t)))
 		slow := out[levelClock] * max(math.Sqrt(g.spec.Limit/demand), 0.6)
 		out[levelClock] = min(slow, out[levelClock]-2*clockStep) // low enough to be visible in steps
-		out[levelCapped] = 1
 	}
-	if g.scripted(t)&reasonPowerCap != 0 {
-		out[levelCapped] = 1
-	}
-}
-
-// powerCappedSince reports whether the power limit has reduced the clocks after a time. It agrees with the counter of
-// power violations.
-func (g *worldGPU) powerCappedSince(since int64, w *world) bool {
-	return g.cappedUntil > since || w.at > w.t0 && g.from[levelCapped]+g.now[levelCapped] > 0
+	out[levelCapped] = truth(demand > g.spec.Limit || g.scripted(t)&reasonPowerCap != 0)
 }
 
 // heat returns the temperature that the GPU approaches with the power at the start of the segment.
@@ -499,10 +474,8 @@ func (g *worldGPU) recordReasons(t int64) {
 	if n := len(g.reasons); n > 0 && g.reasons[n-1].mask == mask {
 		return
 	}
-	if len(g.reasons) == mostReasonChanges {
-		g.reasons = slices.Delete(g.reasons, 0, 1)
-	}
-	g.reasons = append(g.reasons, reasonChange{at: t, mask: mask})
+	oldest := max(len(g.reasons)+1-mostReasonChanges, 0)
+	g.reasons = append(g.reasons[oldest:], reasonChange{at: t, mask: mask})
 }
 
 // scripted returns the scenario's reasons at a time.
