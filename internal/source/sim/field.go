@@ -28,7 +28,6 @@ type view struct {
 	total, reserved int64
 }
 
-// view returns the view of a device of the topology.
 func (w *world) view(d *gpu.Device) view {
 	v := view{dev: d, world: w, part: 1}
 	e, id := d.Entity, d.Entity.ID
@@ -40,7 +39,7 @@ func (w *world) view(d *gpu.Device) view {
 		g := &w.gpus[id]
 		v.gpu, v.board, v.track, v.key = g, g.spec.board, &g.track, g.key
 		v.total, v.reserved = v.board.Memory, v.board.Reserved
-		v.slot = g.slotOf(deviceRef{kind: e.Kind, id: id, sub: d.InstanceID})
+		v.slot = g.slotOf(refOf(d))
 		switch s := v.slot; e.Kind {
 		case gpu.KindGPUInstance:
 			v.track, v.key, v.total, v.reserved = &s.track, s.key, s.total, s.reserved

@@ -73,7 +73,6 @@ func (s *Session) readHealth(b *gpu.Batch, now int64) {
 	}
 }
 
-// addHealth appends the results of a watch.
 func (s *Session) addHealth(b *gpu.Batch, row int, w watch, found []finding) {
 	first, v := len(b.Health), &s.views[row]
 	for _, f := range found {

@@ -103,7 +103,6 @@ func (l *KernelLog) TryRead(b []byte) (int, error) {
 	return l.take(b)
 }
 
-// take returns the next record.
 func (l *KernelLog) take(b []byte) (int, error) {
 	r := l.records[l.next]
 	const warning = 4 // facility 0 (the kernel)

@@ -99,13 +99,12 @@ func (f *fault) within(t int64) bool { return t >= f.from && t < f.to }
 
 // on reports whether the fault affects the device. An SXID of a link belongs to its switch.
 func (f *fault) on(d *gpu.Device) bool {
-	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool {
-		return r.matches(d) || f.Kind == faultSXID && d.Entity.Kind == gpu.KindNVSwitch && r.id == d.Entity.ID
-	})
+	return f.devices == nil || slices.Contains(f.devices, refOf(d)) ||
+		f.Kind == faultSXID && d.Entity.Kind == gpu.KindNVSwitch && f.names(d.Entity.ID)
 }
 
-// onGPU reports whether a fault of whole GPUs affects the GPU.
-func (f *fault) onGPU(index uint32) bool {
+// names reports whether the fault names the device with an ID, or a part of it. All its devices must be of one kind.
+func (f *fault) names(index uint32) bool {
 	return slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.id == index })
 }
 
@@ -298,13 +297,12 @@ func fieldsNamed(pattern string) (list []catalog.Named, err error) {
 	if named, ok := catalog.Lookup(pattern); ok {
 		return []catalog.Named{named}, nil
 	}
+	if _, err := path.Match(pattern, ""); err != nil {
+		return nil, fmt.Errorf("pattern %q of fields: %w", pattern, err)
+	}
 	for e := range catalog.All() {
 		for _, name := range []string{e.Classic, e.Current, e.Name, strconv.Itoa(int(e.ID))} {
-			like, err := path.Match(pattern, name)
-			if err != nil {
-				return nil, fmt.Errorf("pattern %q of fields: %w", pattern, err)
-			}
-			if like && e.Exportable() {
+			if like, _ := path.Match(pattern, name); like && e.Exportable() {
 				named, ok := catalog.Lookup(name)
 				if !ok { // pattern is a number
 					named, _ = catalog.Lookup(e.Name)

@@ -45,7 +45,7 @@ type cell struct {
 	faults     []*fault
 	trailed    int64      // time of the latest sample of its trail
 	interval   int64      // sampling interval of fields that are sampled less often than the plan is read; otherwise 0
-	kept       gpu.Sample // the latest sample, if interval or faults need it
+	kept       gpu.Sample // the latest sample without a fault
 }
 
 func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
@@ -82,12 +82,11 @@ func (s *Session) observe() {
 	}
 }
 
-// newCell returns the cell of a field and a row.
 func (s *Session) newCell(row, field int) cell {
 	f, v := &s.plan.Fields[field], &s.views[row]
 	entry, known := catalog.ByID(f.ID)
 	c := cell{row: row, field: field, base: cmp.Or(entry.BaseOf, f.ID), factor: 1}
-	if d := s.plan.IntervalOf(field); d > s.plan.Interval {
+	if d := s.plan.IntervalOf(field); d > s.plan.Interval && !f.AllSamples {
 		c.interval = int64(d)
 	}
 	unit := f.Unit
@@ -179,7 +178,7 @@ func (s *Session) read(req gpu.ReadRequest, b *gpu.Batch, now int64) {
 		d := &s.topology.Devices[row]
 		ofGPU := d.Entity.Kind == gpu.KindGPU || d.Entity.ParentKind == gpu.KindGPU
 		for f := range s.world.faultsOf(faultLost) {
-			if ofGPU && !s.down[row] && f.within(now) && f.onGPU(d.GPU) {
+			if ofGPU && !s.down[row] && f.within(now) && f.names(d.GPU) {
 				b.FailPart(row, gpu.PartEntity, fmt.Errorf("sim: %v: %w", d.Entity, gpu.ErrLost))
 				s.down[row] = true
 			}
@@ -208,11 +207,7 @@ func (s *Session) read(req gpu.ReadRequest, b *gpu.Batch, now int64) {
 func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 	i := slices.IndexFunc(c.faults, func(f *fault) bool { return f.within(now) })
 	if i < 0 {
-		first := len(b.Samples)
 		s.readOwn(c, b, now)
-		if len(c.faults) > 0 && len(b.Samples) > first {
-			c.kept = b.Samples[first]
-		}
 		return
 	}
 	switch f := c.faults[i]; {
@@ -230,18 +225,17 @@ func (s *Session) readOwn(c *cell, b *gpu.Batch, now int64) {
 	switch {
 	case c.rule.isEmpty():
 		b.Fail(c.row, c.field, c.err)
+		return
 	case c.base == catalog.XIDErrors:
 		s.readXIDs(c, b, now)
+		return
 	case s.plan.Fields[c.field].AllSamples:
-		s.readReasons(c, b, now)
-	case c.interval > 0:
-		if c.kept.Time == 0 || now-c.kept.Time >= c.interval || now < c.kept.Time {
-			c.kept = gpu.Sample{Value: s.value(c), Time: now}
-		}
-		b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
-	default:
-		b.AddAt(c.row, c.field, s.value(c), now)
+		s.trailReasons(c, b, now)
 	}
+	if c.kept.Time == 0 || now-c.kept.Time >= c.interval || now < c.kept.Time {
+		c.kept = gpu.Sample{Value: s.value(c), Time: now}
+	}
+	b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
 }
 
 // readFault appends the value that a fault sets.
@@ -306,8 +300,8 @@ func (s *Session) readXIDs(c *cell, b *gpu.Batch, now int64) {
 	b.XIDs = append(b.XIDs, past[fresh:]...)
 }
 
-// readReasons appends the current clock event reasons, and every change since the previous Read.
-func (s *Session) readReasons(c *cell, b *gpu.Batch, now int64) {
+// trailReasons appends every change of the clock event reasons since the previous Read.
+func (s *Session) trailReasons(c *cell, b *gpu.Batch, now int64) {
 	if now < s.last { // the clock was set back
 		c.trailed = 0
 	}
@@ -315,7 +309,6 @@ func (s *Session) readReasons(c *cell, b *gpu.Batch, now int64) {
 	for _, at := range g.reasonEdges(s.last, now) {
 		c.trail(b, gpu.Int(g.reasonsAt(at)), at)
 	}
-	b.AddAt(c.row, c.field, s.value(c), now)
 }
 
 // readProcesses reports the processes of the requested rows like NVML: memory in bytes and, outside of MIG, utilization

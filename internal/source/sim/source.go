@@ -166,8 +166,7 @@ func (w *world) use(d *gpu.Device) gpu.Use {
 	var u gpu.Use
 	for i := range w.node.Pods {
 		p := &w.node.Pods[i]
-		isOn := slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) })
-		if !isOn || p.Host && p.Job == "" {
+		if !slices.Contains(p.devices, refOf(d)) || p.Host && p.Job == "" {
 			continue
 		}
 		u.Sharing, u.Replicas = w.node.GPUs[d.GPU].sharing, w.node.GPUs[d.GPU].Replicas

@@ -138,18 +138,15 @@ func parseDevice(text string) (deviceRef, error) {
 	return ref, nil
 }
 
-// matches reports whether the reference identifies d.
-func (r deviceRef) matches(d *gpu.Device) bool {
-	if d.Entity.Kind != r.kind {
-		return false
-	}
-	switch r.kind {
+// refOf returns the reference that identifies d.
+func refOf(d *gpu.Device) deviceRef {
+	switch e := d.Entity; e.Kind {
 	case gpu.KindGPUInstance:
-		return d.GPU == r.id && d.InstanceID == r.sub
+		return deviceRef{e.Kind, e.ParentKind, e.Parent, d.InstanceID}
 	case gpu.KindNVLink:
-		return d.Entity.ParentKind == r.of && d.Entity.Parent == r.id && d.Link == r.sub
+		return deviceRef{e.Kind, e.ParentKind, e.Parent, d.Link}
 	default:
-		return d.Entity.ID == r.id
+		return deviceRef{kind: e.Kind, id: e.ID}
 	}
 }
 

@@ -163,7 +163,7 @@ func newWorld(node *Node, seed uint64, start int64, scenario *Scenario) (*world,
 			f.to = f.from + int64(*f.For)
 		}
 		for j, ref := range f.devices {
-			exists := slices.ContainsFunc(devices, func(d gpu.Device) bool { return ref.matches(&d) })
+			exists := slices.ContainsFunc(devices, func(d gpu.Device) bool { return refOf(&d) == ref })
 			if ref.kind == gpu.KindGPUInstance { // may exist only after a repartition
 				exists = int(ref.id) < len(w.gpus) && node.GPUs[ref.id].board.MIG != nil && ref.sub < instancesPerGPU
 			}
@@ -221,7 +221,7 @@ func (w *world) reset() {
 		g.spec, g.index = &w.node.GPUs[i], uint32(i)
 		g.key = mix(keyOf(w.seed, w.node.Name) + uint64(i))
 		for f := range w.faultsOf(faultThrottle) {
-			if f.onGPU(g.index) {
+			if f.names(g.index) {
 				g.throttles = append(g.throttles, f)
 			}
 		}
@@ -264,16 +264,13 @@ func (w *world) partition(g *worldGPU, layout []instance) {
 
 // slotOf returns the slot of g that ref identifies, or nil.
 func (g *worldGPU) slotOf(ref deviceRef) *slot {
-	kind := gpu.KindGPU
-	if g.partitioned {
-		kind = gpu.KindGPUInstance
-	}
-	if ref.id != g.index || ref.kind != kind {
-		return nil
-	}
 	for i := range g.slots {
-		if !g.partitioned || g.slots[i].id() == ref.sub {
-			return &g.slots[i]
+		s, own := &g.slots[i], deviceRef{kind: gpu.KindGPU, id: g.index}
+		if g.partitioned {
+			own = deviceRef{gpu.KindGPUInstance, gpu.KindGPU, g.index, s.id()}
+		}
+		if own == ref {
+			return s
 		}
 	}
 	return nil
@@ -340,7 +337,7 @@ func (w *world) evaluate(t int64) {
 		}
 		g.gone = false
 		for f := range w.faultsOf(faultUnbound) {
-			if f.onGPU(g.index) {
+			if f.names(g.index) {
 				w.bindings += int(truth(f.from <= t) + truth(f.to <= t))
 				g.gone = g.gone || f.within(t)
 			}
