@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/check"
@@ -71,14 +70,6 @@ func daemonSet(namespace, name, image string) appsv1.DaemonSet {
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}
 	d.Status.DesiredNumberScheduled = 2
 	return d
-}
-
-func values(pairs ...any) map[string]any {
-	root := map[string]any{}
-	for i := 0; i < len(pairs); i += 2 {
-		_ = unstructured.SetNestedField(root, pairs[i+1], strings.Split(pairs[i].(string), ".")...)
-	}
-	return root
 }
 
 // TestForbiddenPodsAreOneFinding expects one error if the namespace forbids privileged pods and an event says that a

@@ -176,11 +176,12 @@ func (c *checker) parse(text string, at time.Time) *page {
 		c.breaks(parses, p, "%v", err)
 		return nil
 	}
+	isName := func(label string) bool { return label == "__name__" }
 	for name, samples := range families {
 		for _, x := range samples {
 			s := sample{
 				key: key{x.Labels.Get("UUID"), x.Labels.Get("GPU_I_ID")}, copied: x.Labels.Has("vgpu"),
-				labels: x.Labels.DropMetricName().String(), value: x.Value,
+				labels: x.Labels.DropReserved(isName).String(), value: x.Value,
 			}
 			if pod := x.Labels.Get("pod"); pod != "" {
 				s.pod = x.Labels.Get("namespace") + "/" + pod

@@ -51,7 +51,7 @@ func each(page []byte, yield func(Sample) bool) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
-	return fmt.Errorf("Prometheus cannot parse the page: %w", err)
+	return fmt.Errorf("page that Prometheus cannot parse: %w", err)
 }
 
 // A Page has the samples of a page by family.
