@@ -118,11 +118,10 @@ func (s *Session) found(row int, now int64) (found []finding) {
 		}
 	}
 	for f := range s.world.faultsOf(faultHealth) {
-		if !f.within(now) || !f.on(d) {
-			continue
-		}
 		for _, name := range f.Watches {
-			found = append(found, finding{Watch: name, Code: f.Code, Result: healthResults[f.Result]})
+			if f.within(now) && f.on(d) {
+				found = append(found, finding{Watch: name, Code: f.Code, Result: healthResults[f.Result]})
+			}
 		}
 	}
 	return found

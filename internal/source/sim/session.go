@@ -210,13 +210,18 @@ func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 		s.readOwn(c, b, now)
 		return
 	}
-	switch f := c.faults[i]; {
-	case f.Kind != faultAbsent:
-		s.readFault(c, f, b, now)
-	case f.Reason == "stale" && c.kept.Time != 0:
-		b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
+	f, field := c.faults[i], &s.plan.Fields[c.field]
+	unit, _ := f.unitOf(field.ID, c.base)
+	v := f.value(field, unit, now)
+	switch n, _ := v.Number(); {
 	case absentReasons[f.Reason] != nil:
 		b.Fail(c.row, c.field, absentReasons[f.Reason])
+	case f.Reason == "stale":
+		b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
+	case field.ID != catalog.XIDErrors:
+		b.AddAt(c.row, c.field, v, now) // v is absent if the fault has no value
+	case n != 0:
+		b.XIDs = append(b.XIDs, gpu.XID{Row: c.row, Code: int64(n), ID: now, Time: now})
 	}
 }
 
@@ -236,18 +241,6 @@ func (s *Session) readOwn(c *cell, b *gpu.Batch, now int64) {
 		c.kept = gpu.Sample{Value: s.value(c), Time: now}
 	}
 	b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
-}
-
-// readFault appends the value that a fault sets.
-func (s *Session) readFault(c *cell, f *fault, b *gpu.Batch, now int64) {
-	field := &s.plan.Fields[c.field]
-	unit, _ := f.unitOf(field.ID, c.base)
-	v := f.value(field, unit, now)
-	if field.ID != catalog.XIDErrors {
-		b.AddAt(c.row, c.field, v, now)
-	} else if n, ok := v.Number(); ok && n != 0 {
-		b.XIDs = append(b.XIDs, gpu.XID{Row: c.row, Code: int64(n), ID: now, Time: now})
-	}
 }
 
 // trail appends a sample to the trail of its cell unless it is there already.
@@ -280,11 +273,8 @@ func (s *Session) value(c *cell) gpu.Value {
 func (s *Session) readXIDs(c *cell, b *gpu.Batch, now int64) {
 	var past []gpu.XID
 	for f := range s.world.faultsOf(faultXID) {
-		if !f.seenBy("engine") || !f.on(s.views[c.row].dev) {
-			continue
-		}
 		for i, xid := range f.XIDs {
-			if at := f.occurs(i); at <= now {
+			if at := f.occurs(i); at <= now && f.seenBy("engine") && f.on(s.views[c.row].dev) {
 				past = append(past, gpu.XID{Row: c.row, Code: xid, ID: at, Time: at})
 			}
 		}
