@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,17 +39,18 @@ func nodeOf(t *testing.T, node, faults string, seed uint64, file string) pages.R
 func perform(t *testing.T, node, faults string, times ...time.Duration) (texts []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		current, begin := "", time.Now()
+		var current atomic.Value
+		begin := time.Now()
 		node := nodeOf(t, node, faults, 11, etc.FleetName)
 		node.Args = []string{"--no-hostname", "--xid-kernel-log=/dev/kmsg"}
-		run := node.Loop(t, func(_ *gpu.Snapshot, page *exposition.Page) { current = string(page.Bytes()) })
+		run := node.Loop(t, func(_ *gpu.Snapshot, page *exposition.Page) { current.Store(string(page.Bytes())) })
 		ctx, cancel := context.WithCancel(t.Context())
 		over := make(chan error, 1)
 		go func() { over <- run(ctx) }()
 		for _, at := range times {
 			time.Sleep(time.Until(begin.Add(at)))
 			synctest.Wait()
-			texts = append(texts, current)
+			texts = append(texts, current.Load().(string))
 		}
 		node.Source.Release()
 		cancel()
