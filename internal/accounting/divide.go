@@ -33,12 +33,16 @@ func (c *claims) add(p *gpu.Process) {
 func (s *session) readProcesses() {
 	b := s.cycle.Batch
 	for i := range b.Faults {
+		f := &b.Faults[i]
+		if f.Part != gpu.PartProcesses && f.Part != gpu.PartProcessBusy && f.Part != gpu.PartEntity {
+			continue // most faults are about a field
+		}
 		for _, e := range s.entities {
-			switch f := &b.Faults[i]; {
+			switch {
 			case f.Row != e.row && f.Row != gpu.AllRows:
 			case f.Part == gpu.PartProcessBusy:
 				e.noBusy = gpu.Reason(f.Err)
-			case f.Part == gpu.PartProcesses, f.Part == gpu.PartEntity:
+			default:
 				e.noProcesses = gpu.Reason(f.Err)
 			}
 		}
