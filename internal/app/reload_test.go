@@ -161,7 +161,7 @@ func TestPipes(t *testing.T) {
 		_, err := (&Reader{wait: 50 * time.Millisecond}).ReadFile(path)
 		want := path + ": no complete file was written to this pipe within 50ms"
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ReadFile: error = %v, want that no complete file was written to %s", err, path)
+			t.Errorf("ReadFile: error = %v, want %s", err, want)
 		}
 	}
 	t.Run("no writer", func(t *testing.T) { unwritten(t, pipe(t)) })

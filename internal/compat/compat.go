@@ -179,7 +179,7 @@ func concerns(labels []gpu.Label, instance *gpu.Device) bool {
 	return !slices.ContainsFunc(labels, func(l gpu.Label) bool { return l.Name == gpu.InstanceLabel && l.Value != id })
 }
 
-// rewriteOwners returns the owners for the page.
+// rewriteOwners returns the owners with the labels and copies that the options select. It does not change owners.
 func (o *Options) rewriteOwners(owners *gpu.Owners) *gpu.Owners {
 	if owners == nil {
 		return nil

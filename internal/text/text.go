@@ -57,12 +57,12 @@ func MetricName(name string) string {
 	for i := range len(name) {
 		switch c := name[i]; {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == ':':
-		case fixed == nil:
-			fixed = []byte(name)
-			fallthrough
-		default:
-			fixed[i] = '_'
+			continue
 		}
+		if fixed == nil {
+			fixed = []byte(name)
+		}
+		fixed[i] = '_'
 	}
 	if fixed != nil {
 		return string(fixed)

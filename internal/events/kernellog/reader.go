@@ -153,7 +153,7 @@ type pastKey struct {
 	pciBusID string // empty for SXIDs
 	nvswitch uint32
 	code     int64
-	detail   gpu.XIDDetail // zero for XIDs, which are shown by code and time alone
+	detail   gpu.XIDDetail // zero for XIDs: their series only have the code
 }
 
 // follow opens the log and reads it until a read fails.
